@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError, ParameterError
-from farther.tables import Images, Objects
+from farther.tables import ImageAttributes, Images, Objects
 from farther.tables.arguments import booleans, instance, texts, whole_number
-from farther.tables.files import digest, inside
+from farther.tables.files import digest, inside, is_file
 from farther.tables.folders import listed
 from farther.tables.schema import read_typed
-from farther.tables.stored import DatasetCategories
+from farther.tables.stored import ATTRIBUTES, DatasetCategories
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,19 @@ class TablesFolder:
         images = Images.read(folder / "images.parquet")
         objects_file = folder / "objects.parquet"
         return LabelledImages(images, Objects.read(objects_file), objects_file)
+
+    def attributes(self, dataset: str, subset: str) -> ImageAttributes | None:
+        """Attributes of the images of a subset; None where it has none.
+
+        Raises:
+            ParameterError: see `source`.
+            DataError: the table is damaged.
+        """
+        dataset_folder = _existing(self.path, dataset, "dataset")
+        file = _existing(dataset_folder, subset, f"subset of {dataset!r}") / ATTRIBUTES
+        if not is_file(file):
+            return None
+        return ImageAttributes.read(file)
 
     def categories(self, dataset: str) -> Categories:
         """The categories of a dataset.

@@ -29,10 +29,18 @@ from farther.curation.rules import CategoryRule, Kind, Rules, read_rules
 from farther.curation.seen_unknowns import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import LISTED, DataError, ParameterError
-from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
+from farther.tables import (
+    ClassPairs,
+    ImageAttributes,
+    ImageClasses,
+    Images,
+    Objects,
+    SortedClasses,
+)
 from farther.tables.arguments import instance, one_of
 from farther.tables.documents import write_json
 from farther.tables.files import digest, is_present
+from farther.tables.stored import ATTRIBUTES
 from farther.tables.writing import write_aside
 
 #: Number of class names that a warning lists.
@@ -53,6 +61,7 @@ class Curation:
         warnings: Messages about rules without effect and images whose reviewers have no majority.
         similar: Groups of ID classes that are easily confused.
         seen: OOD categories that ID training images show.
+        attributes: Attributes of the images of each split that has any.
         unknown_classes: Classes of the ID dataset that a division takes for unknown.
         left_out: Images of the ID dataset that a division leaves out, by split.
     """
@@ -66,6 +75,7 @@ class Curation:
     warnings: list[str] = field(default_factory=list)
     similar: list[list[str]] = field(default_factory=list)
     seen: list[SeenUnknown] = field(default_factory=list)
+    attributes: Mapping[str, ImageAttributes] = field(default_factory=dict)
     unknown_classes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -84,6 +94,8 @@ class Curation:
             self.classes.write(aside / "classes.parquet")
             for name, classes in self.image_classes.items():
                 classes.write(aside / name / "classes.parquet")
+            for name, attributes in self.attributes.items():
+                attributes.write(aside / name / ATTRIBUTES)
             if self.pairs is not None:
                 self.pairs.write(aside / "similarities.parquet")
             write_json(aside / "id_classes.json", self.id_classes)
@@ -216,6 +228,7 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         warnings=list(dict.fromkeys(warnings)),
         similar=rules.similar,
         seen=_seen_unknowns(benchmark, tables, splits, rules),
+        attributes=_attributes(benchmark, tables, splits),
         unknown_classes=rules.unknown_classes,
         left_out=left_out,
     )
@@ -323,6 +336,26 @@ def _image_classes(
         classes_of_dataset = classes.with_frame(classes.frame.filter(dataset=split.dataset))
         classes_by_split[name] = image_classes(source.select(in_split), classes_of_dataset)
     return classes_by_split
+
+
+def _attributes(
+    benchmark: Benchmark, tables: TablesFolder, splits: Mapping[str, LabelledImages]
+) -> dict[str, ImageAttributes]:
+    """Attributes of the images of each split that has any."""
+    origins = dict(benchmark.id_sources)
+    for name, split in {**benchmark.derived_splits, **benchmark.splits}.items():
+        origins[name] = split.origin
+
+    attributes_by_split = {}
+    for name, labelled in splits.items():
+        of_subset = tables.attributes(*origins[name])
+        if of_subset is None:
+            continue
+        image_ids = labelled.images.image_id.tolist()
+        rows = of_subset.frame.filter(pl.col("image_id").is_in(image_ids))
+        if len(rows):
+            attributes_by_split[name] = of_subset.with_frame(rows)
+    return attributes_by_split
 
 
 def _splits_by_rules(benchmark: Benchmark) -> dict[str, OodSplit | ShiftedSplit]:

@@ -34,6 +34,7 @@ class CombinedSubsets(Reader):
             orientation=reader.orientation,
             subset_names=reader.subset_names,
             combined=reader.combined,
+            brightness=reader.brightness,
         )
         self._reader = reader
         #: See `Reader`; an attribute of the instance, as each format has its own.

@@ -14,6 +14,7 @@ import polars as pl
 from tqdm import tqdm
 
 from farther.datasets.base import Annotations, DataWarning, ImageAttribute, Reader
+from farther.datasets.image_attributes import ImageTable, brightness_attributes
 from farther.datasets.orientation import as_displayed
 from farther.datasets.presence import (
     EXTRACTED,
@@ -134,6 +135,10 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     orientation turns, and what its boxes refer to (`Reader.orientation`); repeated objects, names
     of files in another spelling, and subsets that are absent; see `farther.datasets.tidying`.
 
+    Attributes of images, such as the weather, are those of the annotations, of the table
+    `images.csv` (see `farther.datasets.image_attributes`), and the brightness where the reader has
+    it measured. Rows of the table without an image, and images without a row, are listed.
+
     Images that the annotations contain (Parquet) are written to files once, in
     `out/extracted-images`; `farther.datasets.image_roots` finds them there.
 
@@ -157,6 +162,7 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     categories: dict[str, None] = {}
     parents: dict[str, list[str]] = {}
     warnings: list[dict[str, Any]] = []
+    image_table = ImageTable.read(reader.root)
     with write_aside(out) as aside:
         for subset in reader.subsets():
             if subset == EXTRACTED:
@@ -167,6 +173,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             tables = _read_subset(
                 reader, subset, name, aside / EXTRACTED, with_absence_warnings=is_first
             )
+            if image_table is not None:
+                tables.attributes.extend(image_table.attributes_of(tables.images))
             tables.write(inside(aside, subset))
 
             categories.update(dict.fromkeys(tables.categories))
@@ -174,6 +182,9 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             warnings += [{"subset": subset, **asdict(warning)} for warning in tables.warnings]
             summary[subset] = tables.counts()
 
+        if image_table is not None:
+            for warning in image_table.absence_warnings():
+                warnings.append({"subset": "", **asdict(warning)})
         write_json(aside / "categories.json", {"categories": list(categories), "parents": parents})
         counts = Counter(str(warning["kind"]) for warning in warnings)
         write_json(aside / WARNINGS, {"counts": dict(sorted(counts.items())), "warnings": warnings})
@@ -205,9 +216,11 @@ def _read_subset(
         categories.append(UNLABELLED)
 
     images, objects, warnings = to_tables(annotations, reader, name)
-    return _SubsetTables(
-        images, objects, warnings, annotations.attributes, categories, annotations.parents
-    )
+    attributes = list(annotations.attributes)
+    if reader.brightness:
+        root = annotations.image_root or annotations.root
+        attributes += brightness_attributes(images, root)
+    return _SubsetTables(images, objects, warnings, attributes, categories, annotations.parents)
 
 
 def _write_attributes(attributes: Sequence[ImageAttribute], images: Images, path: Path) -> None:

@@ -18,8 +18,8 @@ from farther.evaluation.paths import RunFiles as RunFiles
 from farther.evaluation.results import SplitCounts
 from farther.metrics.matching.boxes import image_numbers, is_among
 from farther.metrics.wilderness import background_probability
-from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest
+from farther.tables import ImageAttributes, Images, Objects, Regions, RegionsFolder, Scores
+from farther.tables.files import digest, is_file
 
 #: Columns of regions whose content the digest of a split covers, besides the images' names.
 DIGESTED_COLUMNS = ("region_id", "box", "score", "label")
@@ -47,6 +47,7 @@ class RunSplit:
         self.folder = RegionsFolder(files.regions(split))
         self.source = files.objects(split)
         self._images_file = files.images(split)
+        self._attributes_file = files.attributes(split)
         self._keeps_logits = logits or self.folder.header.whole_images
 
         images = Images.read(self._images_file)
@@ -83,6 +84,24 @@ class RunSplit:
         """The file of each readable image."""
         images = self.table.frame.filter(pl.col("image_id").is_in(list(self.images)))
         return dict(images.select("image_id", "file").iter_rows())
+
+    @cached_property
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """Attribute → image → its value, of the images that have it.
+
+        Attributes with one value are left out: they divide nothing.
+        """
+        if not is_file(self._attributes_file):
+            return {}
+        attributes: dict[str, dict[str, str]] = {}
+        for row in ImageAttributes.read(self._attributes_file).frame.iter_rows(named=True):
+            if row["image_id"] in self.images:
+                attributes.setdefault(row["attribute"], {})[row["image_id"]] = row["value"]
+        return {
+            name: value_by_image
+            for name, value_by_image in sorted(attributes.items())
+            if len(set(value_by_image.values())) > 1
+        }
 
     @cached_property
     def _stored_regions(self) -> Regions:
@@ -147,12 +166,15 @@ class RunSplit:
     def digests(self) -> dict[str, str]:
         """Hashes of the tables, of readable images' names, and of the regions' main columns."""
         columns = [getattr(self._stored_regions, name).tobytes() for name in DIGESTED_COLUMNS]
-        return {
+        digests = {
             "images": digest(self._images_file),
             "objects": digest(self.source),
             "readable": digest("\0".join(sorted(self.images))),
             "regions": digest("\0".join(self._stored_regions.image_id), *columns),
         }
+        if is_file(self._attributes_file):
+            digests["attributes"] = digest(self._attributes_file)
+        return digests
 
     def _refuse_unknown_images(self, image_id: np.ndarray, source: Path) -> None:
         """Refuses rows of images that are not readable images of the split."""

@@ -16,8 +16,8 @@ The columns:
         names of `farther.metrics.catalogue`, or of a count that a metric is computed from; a metric
         has one group
     part
-        "" for the whole, else what of it: "category=zebra", "size=small", "distance=near"; several
-        keys are "class=cow, beta=1, ratio=0"
+        "" for the whole, else what of it: "category=zebra", "size=small", "distance=near", and of
+        an attribute of images "weather=rainy"; several keys are "class=cow, beta=1, ratio=0"
     value, low, high
         the value and its 95% interval; null where there is none
     n
@@ -385,6 +385,15 @@ class ResultRows:
         id_sections = {"costs": results.costs, "misclassification": results.misclassification}
         for group, section in id_sections.items():
             self.add_all(section, group=group, split=self._id_split, method=name)
+        for attribute, costs_by_value in results.costs_by_attribute.items():
+            for value, costs in costs_by_value.items():
+                self.add_all(
+                    costs,
+                    group="costs",
+                    split=self._id_split,
+                    method=name,
+                    part=f"{attribute}={value}",
+                )
         for distance, means in results.means.items():
             self._add_means(name, distance, means)
         for split, split_results in results.splits.items():
@@ -433,6 +442,7 @@ class ResultRows:
             "category": results.by_category,
             "size": results.by_size,
             "supercategory": results.by_supercategory,
+            **results.by_attribute,
         }
         for kind, sections in by_part.items():
             for name, section in sections.items():

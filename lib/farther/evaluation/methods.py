@@ -187,6 +187,7 @@ def evaluate_method(
         ),
         misclassification=summaries.misclassification_results(inputs, id_scores),
         costs=summaries.flagging_costs(inputs, id_scores, tau),
+        costs_by_attribute=summaries.costs_by_attribute(inputs, id_scores, tau),
         known_objects=summaries.known_objects(known),
     )
     frames = {kind: plots.frame(kind, rows) for kind, rows in rows_by_plot.items()}

@@ -47,6 +47,7 @@ from pathlib import Path
 
 from farther.tables.files import inside
 from farther.tables.schema import read_typed
+from farther.tables.stored import ATTRIBUTES
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,10 @@ class RunFiles:
     def objects(self, split: str) -> Path:
         """The table of the split's annotated objects."""
         return inside(self.root / "splits", f"{self.benchmark}/{split}/objects.parquet")
+
+    def attributes(self, split: str) -> Path:
+        """The table of attributes of the split's images, where they have any."""
+        return inside(self.root / "splits", f"{self.benchmark}/{split}/{ATTRIBUTES}")
 
     def regions(self, split: str) -> Path:
         """The folder of the detector's regions in the split."""

@@ -360,6 +360,7 @@ class SplitResults(Stored):
         against_best: Difference from the best method, by metric; {} without replicates.
         ap_u_by_confidence: AP_U of detections ranked by the detector's confidence.
         by_category, by_size, by_supercategory: Outcomes of parts of the unknown objects.
+        by_attribute: Attribute of images → value → outcomes of the unknown objects in its images.
         taken_for: Unknown category → known class → number of its misclassified objects that are
             detected as that class, each counted once, by the most confident detection.
         over_iou: Means over IoU thresholds; None where the setting `iou` is above all of them.
@@ -373,6 +374,7 @@ class SplitResults(Stored):
     by_category: dict[str, MetricValues] = Field(default_factory=dict)
     by_size: dict[str, MetricValues] = Field(default_factory=dict)
     by_supercategory: dict[str, MetricValues] = Field(default_factory=dict)
+    by_attribute: dict[str, dict[str, MetricValues]] = Field(default_factory=dict)
     taken_for: dict[str, dict[str, int]] = Field(default_factory=dict)
     over_iou: MetricValues | None = None
     error_budget: dict[str, MetricValues] | None = None
@@ -441,6 +443,7 @@ class MethodResults(Stored):
         means: Distance → means over its splits.
         misclassification: How well scores separate wrong from right detections on the ID split.
         costs: Detections on the ID split that are flagged as unknown.
+        costs_by_attribute: The same by the values of each attribute of images.
         known_objects: Category → outcomes of its objects in the ID split.
     """
 
@@ -452,6 +455,7 @@ class MethodResults(Stored):
     means: dict[str, MeanOverSplits]
     misclassification: MetricValues
     costs: MetricValues
+    costs_by_attribute: dict[str, dict[str, MetricValues]] = Field(default_factory=dict)
     known_objects: dict[str, KnownCategory] = Field(default_factory=dict)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -146,28 +146,45 @@ def misclassification_results(inputs: RunInputs, id_scores: np.ndarray) -> Metri
     return MetricValues(values=values, **intervals.of_metrics(values, replicates))
 
 
-def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau) -> MetricValues:
+def flagging_costs(
+    inputs: RunInputs,
+    id_scores: np.ndarray,
+    tau: StoredTau,
+    image_ids: Collection[str] | None = None,
+) -> MetricValues:
     """Detections on the ID split that a method flags as unknown, with intervals.
 
     Args:
         inputs: The run's splits.
         id_scores: Scores of the regions at or above t*.
         tau: The method's threshold, in all and in each replicate.
+        image_ids: The images that count; all by default.
 
     Returns:
         The numbers flagged, id_regions and images; false_alarms per image, id_flagged per region.
     """
+    image_of_region = inputs.id_regions.image_id
     images = len(inputs.id_split.images)
+    if image_ids is not None:
+        images = len(image_ids)
+        is_counted = np.isin(image_of_region.astype(str), sorted(image_ids))
+        image_of_region = image_of_region[is_counted]
+        id_scores = id_scores[is_counted]
+
     flagged = int((id_scores < tau.threshold).sum())
     false_alarms = flagged / images if images else None
     id_flagged = flagged / len(id_scores) if len(id_scores) else None
 
     replicates = {}
-    if inputs.id_draws is not None:
-        weights = inputs.id_draws.rows(inputs.id_regions.image_id)
-        flagged_replicates = _flagged_replicates(inputs.id_draws, inputs, id_scores, tau)
-        replicates["false_alarms"] = flagged_replicates / max(images, 1)
-        replicates["id_flagged"] = ratio(flagged_replicates, weights.total())
+    draws = inputs.id_draws
+    if draws is not None:
+        flagged_replicates = _flagged_replicates(draws, image_of_region, id_scores, tau)
+        if image_ids is None:
+            replicates["false_alarms"] = flagged_replicates / max(images, 1)
+        else:
+            images_drawn = draws.rows(np.array(sorted(image_ids), dtype=object)).total()
+            replicates["false_alarms"] = ratio(flagged_replicates, images_drawn)
+        replicates["id_flagged"] = ratio(flagged_replicates, draws.rows(image_of_region).total())
 
     values: dict[str, Number] = {
         "flagged": flagged,
@@ -176,10 +193,32 @@ def flagging_costs(inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau) -> 
         "false_alarms": false_alarms,
         "id_flagged": id_flagged,
     }
-    images_of_shares = {"id_flagged": len(np.unique(inputs.id_regions.image_id))}
+    images_of_shares = {"id_flagged": len(np.unique(image_of_region))}
     if not flagged:  # then the share of images with a false alarm
         images_of_shares["false_alarms"] = images
     return MetricValues(values=values, **intervals.of_metrics(values, replicates, images_of_shares))
+
+
+def costs_by_attribute(
+    inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau
+) -> dict[str, dict[str, MetricValues]]:
+    """`flagging_costs` of the ID images with each value of each attribute.
+
+    Args:
+        inputs, id_scores, tau: See `flagging_costs`.
+
+    Returns:
+        Attribute → value → costs. Images without a value are left out.
+    """
+    costs: dict[str, dict[str, MetricValues]] = {}
+    for attribute, value_by_image in inputs.id_split.attributes.items():
+        images_by_value: dict[str, list[str]] = {}
+        for image_id, value in value_by_image.items():
+            images_by_value.setdefault(value, []).append(image_id)
+        costs[attribute] = {}
+        for value, image_ids in sorted(images_by_value.items()):
+            costs[attribute][value] = flagging_costs(inputs, id_scores, tau, image_ids)
+    return costs
 
 
 def known_objects(known: KnownOutcome) -> dict[str, KnownCategory]:
@@ -202,10 +241,10 @@ def known_objects(known: KnownOutcome) -> dict[str, KnownCategory]:
 
 
 def _flagged_replicates(
-    draws: ImageDraws, inputs: RunInputs, id_scores: np.ndarray, tau: StoredTau
+    draws: ImageDraws, image_of_region: np.ndarray, id_scores: np.ndarray, tau: StoredTau
 ) -> np.ndarray:
     """Number of detections on the ID split that are flagged in each replicate, shape (B,)."""
-    image = draws.places(inputs.id_regions.image_id)
+    image = draws.places(image_of_region)
     copies = ImageCopies.of(image, id_scores, len(draws.names), tau.taus)
     flagged: np.ndarray = copies.weights(draws.weights) @ copies.flagged(image, id_scores)
     return flagged

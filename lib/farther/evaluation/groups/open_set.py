@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from farther.evaluation.scored_split import ScoredSplit
 from farther.evaluation.weights import ONCE, Weights
 from farther.metrics import open_set
 from farther.metrics.open_set.outcomes import MISCLASSIFIED
+
+#: Name of the objects in images without a value of an attribute.
+NO_VALUE = "(none)"
 
 
 class OpenSet(MetricGroup):
@@ -52,6 +56,10 @@ class OpenSet(MetricGroup):
             group = split.supercategories(supercategories)
             details["by_supercategory"] = _by_group(scored, group)
 
+        for attribute, value_by_image in scored.split.attributes.items():
+            by_attribute = details.setdefault("by_attribute", {})
+            by_attribute[attribute] = _by_value(scored, value_by_image)
+
         details["over_iou"] = _over_iou(scored)
         details["error_budget"] = error_budget.of_method(scored)
         return details
@@ -78,6 +86,13 @@ def _by_group(scored: ScoredSplit, group: np.ndarray) -> dict[str, MetricValues]
         of_group = intervals.of_metrics(values, replicates.get(name, {}), images[name])
         results[name] = MetricValues(values=values, **of_group)
     return results
+
+
+def _by_value(scored: ScoredSplit, value_by_image: Mapping[str, str]) -> dict[str, MetricValues]:
+    """Outcomes of the objects in the images with each value of an attribute."""
+    image_ids = scored.outcome.split.objects.image_id
+    values = np.array([value_by_image.get(name, NO_VALUE) for name in image_ids], dtype=object)
+    return _by_group(scored, values)
 
 
 def _taken_for(scored: ScoredSplit) -> dict[str, dict[str, int]]:
