@@ -229,6 +229,7 @@ def test_metrics_by_category_size_and_supercategory(objects, regions):
         "fn_misclassified": 0,
         "r_u": 0.5,
         "nose": 0.0,
+        "missed": 0.5,
     }
     assert category["bear"]["nose"] == 1
     size = open_set.by_group(outcome, split.sizes())

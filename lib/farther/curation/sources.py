@@ -64,6 +64,7 @@ class LabelledImages:
         images: The images.
         objects: Their objects.
         name: Its name in messages.
+        attributes: Attributes of the images, such as the weather; none by default.
 
     Attributes:
         image_row: ndarray of shape (number of objects,): the row of the image that shows each
@@ -74,7 +75,14 @@ class LabelledImages:
             another class.
     """
 
-    def __init__(self, images: Images, objects: Objects, name: str | Path = "objects"):
+    def __init__(
+        self,
+        images: Images,
+        objects: Objects,
+        name: str | Path = "objects",
+        attributes: ImageAttributes | None = None,
+    ):
+        self.attributes = attributes if attributes is not None else ImageAttributes.empty()
         self.images = instance(images, Images, "images")
         self.objects = instance(objects, Objects, "objects")
         self.name = name
@@ -111,7 +119,18 @@ class LabelledImages:
             DataError: it is no such mask.
         """
         rows = booleans(rows, "rows", shape=(len(self.images),))
-        return LabelledImages(self.images[rows], self.objects[rows[self.image_row]], self.name)
+        images = self.images[rows]
+        is_of_images = self.attributes.frame["image_id"].is_in(images.image_id.tolist())
+        return LabelledImages(
+            images,
+            self.objects[rows[self.image_row]],
+            self.name,
+            self.attributes[is_of_images.to_numpy()],
+        )
+
+    def with_objects(self, objects: Objects) -> LabelledImages:
+        """The same images with other objects."""
+        return LabelledImages(self.images, objects, self.name, self.attributes)
 
     def at_most(self, count: int | None) -> LabelledImages:
         """At most `count` images (None: all): those whose names have the smallest digests.
@@ -161,20 +180,10 @@ class TablesFolder:
         folder = _existing(dataset_folder, subset, f"subset of {dataset!r}")
         images = Images.read(folder / "images.parquet")
         objects_file = folder / "objects.parquet"
-        return LabelledImages(images, Objects.read(objects_file), objects_file)
-
-    def attributes(self, dataset: str, subset: str) -> ImageAttributes | None:
-        """Attributes of the images of a subset; None where it has none.
-
-        Raises:
-            ParameterError: see `source`.
-            DataError: the table is damaged.
-        """
-        dataset_folder = _existing(self.path, dataset, "dataset")
-        file = _existing(dataset_folder, subset, f"subset of {dataset!r}") / ATTRIBUTES
-        if not is_file(file):
-            return None
-        return ImageAttributes.read(file)
+        attributes = None
+        if is_file(folder / ATTRIBUTES):
+            attributes = ImageAttributes.read(folder / ATTRIBUTES)
+        return LabelledImages(images, Objects.read(objects_file), objects_file, attributes)
 
     def categories(self, dataset: str) -> Categories:
         """The categories of a dataset.

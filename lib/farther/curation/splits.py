@@ -29,14 +29,7 @@ from farther.curation.rules import CategoryRule, Kind, Rules, read_rules
 from farther.curation.seen_unknowns import TRAINING, SeenUnknown, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import LISTED, DataError, ParameterError
-from farther.tables import (
-    ClassPairs,
-    ImageAttributes,
-    ImageClasses,
-    Images,
-    Objects,
-    SortedClasses,
-)
+from farther.tables import ClassPairs, ImageClasses, Images, Objects, SortedClasses
 from farther.tables.arguments import instance, one_of
 from farther.tables.documents import write_json
 from farther.tables.files import digest, is_present
@@ -61,7 +54,6 @@ class Curation:
         warnings: Messages about rules without effect and images whose reviewers have no majority.
         similar: Groups of ID classes that are easily confused.
         seen: OOD categories that ID training images show.
-        attributes: Attributes of the images of each split that has any.
         unknown_classes: Classes of the ID dataset that a division takes for unknown.
         left_out: Images of the ID dataset that a division leaves out, by split.
     """
@@ -75,7 +67,6 @@ class Curation:
     warnings: list[str] = field(default_factory=list)
     similar: list[list[str]] = field(default_factory=list)
     seen: list[SeenUnknown] = field(default_factory=list)
-    attributes: Mapping[str, ImageAttributes] = field(default_factory=dict)
     unknown_classes: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -90,12 +81,12 @@ class Curation:
             for name, split in self.splits.items():
                 split.images.write(aside / name / "images.parquet")
                 split.objects.write(aside / name / "objects.parquet")
+                if len(split.attributes):
+                    split.attributes.write(aside / name / ATTRIBUTES)
             self.fates.write(aside / "fates.parquet")
             self.classes.write(aside / "classes.parquet")
             for name, classes in self.image_classes.items():
                 classes.write(aside / name / "classes.parquet")
-            for name, attributes in self.attributes.items():
-                attributes.write(aside / name / ATTRIBUTES)
             if self.pairs is not None:
                 self.pairs.write(aside / "similarities.parquet")
             write_json(aside / "id_classes.json", self.id_classes)
@@ -228,7 +219,6 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
         warnings=list(dict.fromkeys(warnings)),
         similar=rules.similar,
         seen=_seen_unknowns(benchmark, tables, splits, rules),
-        attributes=_attributes(benchmark, tables, splits),
         unknown_classes=rules.unknown_classes,
         left_out=left_out,
     )
@@ -336,26 +326,6 @@ def _image_classes(
         classes_of_dataset = classes.with_frame(classes.frame.filter(dataset=split.dataset))
         classes_by_split[name] = image_classes(source.select(in_split), classes_of_dataset)
     return classes_by_split
-
-
-def _attributes(
-    benchmark: Benchmark, tables: TablesFolder, splits: Mapping[str, LabelledImages]
-) -> dict[str, ImageAttributes]:
-    """Attributes of the images of each split that has any."""
-    origins = dict(benchmark.id_sources)
-    for name, split in {**benchmark.derived_splits, **benchmark.splits}.items():
-        origins[name] = split.origin
-
-    attributes_by_split = {}
-    for name, labelled in splits.items():
-        of_subset = tables.attributes(*origins[name])
-        if of_subset is None:
-            continue
-        image_ids = labelled.images.image_id.tolist()
-        rows = of_subset.frame.filter(pl.col("image_id").is_in(image_ids))
-        if len(rows):
-            attributes_by_split[name] = of_subset.with_frame(rows)
-    return attributes_by_split
 
 
 def _splits_by_rules(benchmark: Benchmark) -> dict[str, OodSplit | ShiftedSplit]:
@@ -480,7 +450,7 @@ def select_id_classes(
     if others == "remove":
         is_kept &= ~source.shows(~is_known)
     known_objects = _renamed(source.objects[is_known], id_class_by_category)
-    return LabelledImages(source.images, known_objects).select(is_kept)
+    return source.with_objects(known_objects).select(is_kept)
 
 
 def _renamed(objects: Objects, names: Mapping[str, str]) -> Objects:
@@ -553,7 +523,7 @@ def _with_known_objects(
     for category, rule in rule_by_category.items():
         if rule.kind == "ID class":
             id_class_by_category[category] = rule.id_class
-    renamed = LabelledImages(source.images, _renamed(source.objects, id_class_by_category))
+    renamed = source.with_objects(_renamed(source.objects, id_class_by_category))
     if split.known == "keep":
         return renamed
     id_classes = list(id_class_by_category.values())

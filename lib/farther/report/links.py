@@ -6,7 +6,7 @@ The page reads its filters from its address (`static/gallery.js`), so any page c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -53,6 +53,8 @@ class View:
         category: True category of the objects; "" for all.
         predicted: Class that they are detected as, `(unknown)` where they are flagged, `(missed)`
             where they are not detected; "" for all.
+        subset: A subset of images or objects, as "weather=rainy" or "size=small"; "" for all.
+        other: Another run: only the objects with which it does something else; "" for all.
         outcomes: Outcomes, as the page names them; () for all.
         count: The number; 0 where it counts no objects.
     """
@@ -62,8 +64,14 @@ class View:
     source: str = ""
     category: str = ""
     predicted: str = ""
+    subset: str = ""
+    other: str = ""
     outcomes: Sequence[str] = ()
     count: int = 0
+
+    def of(self, outcomes: Sequence[str], count: int) -> View:
+        """The part of it with some outcomes, and their number."""
+        return replace(self, outcomes=outcomes, count=count)
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,8 @@ class GalleryLinks:
             "source": view.source,
             "category": view.category,
             "class": view.predicted,
+            "subset": view.subset,
+            "other": view.other,
             "outcome": ",".join(view.outcomes),
         }
         given = {name: value for name, value in params.items() if value}

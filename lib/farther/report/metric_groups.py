@@ -32,13 +32,6 @@ CLOSED_SET_NAMES = {"map50": "ap50", "map": "ap"}
 #: Heading of the ID test split among splits.
 ID_IMAGES = "ID test images"
 
-#: Heading of each outcome → its count.
-OUTCOMES = {
-    "Found (%)": "tp_u",
-    "Misclassified (%)": "fn_misclassified",
-    "Missed (%)": "fn_missed",
-}
-
 #: Metrics that are means over IoU thresholds.
 OVER_IOU = ("nose", "ap_u", "p_u", "r_u")
 
@@ -164,15 +157,10 @@ def _quality_intervals(evaluation: Evaluation) -> dict[str, Interval]:
 def parts(run: Run, method: str) -> Iterator[Listing]:
     """Parts of the results of a method: tables that say which objects and classes they come from.
 
-    They are outcomes of unknown objects by size, means over IoU thresholds, errors by the class
-    that unknown objects are taken for, and the quality on known classes.
+    They are means over IoU thresholds, errors by the class that unknown objects are taken for, and
+    the quality on known classes.
     """
     label = run.label(method)
-    by_size = Listing.from_rows(
-        f"Outcomes by size of the object (COCO's small, medium and large), {label}.",
-        _size_rows(run, method),
-        few=run.few,
-    )
     over_iou = Listing.from_rows(
         f"Means over IoU 0.50 … 0.95, {label}; "
         "and AP_U at IoU 0.5 where the detector's confidence ranks.",
@@ -180,27 +168,10 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
         few=run.few,
     )
     open_set_errors = _open_set_errors(run, method)
-    for table in (by_size, over_iou, open_set_errors):
+    for table in (over_iou, open_set_errors):
         if len(table):
             yield table
     yield from _closed_set(run)
-
-
-def _size_rows(run: Run, method: str) -> Iterator[dict[str, Any]]:
-    """One row per split and size of unknown objects."""
-    for split in run.splits:
-        by_size = run.details(split.name, method).by_size
-        for size, outcomes in by_size.items():
-            yield {"Split": split.title, "Size": size, **_outcome_shares(outcomes)}
-
-
-def _outcome_shares(outcomes: MetricValues) -> dict[str, Any]:
-    """Number of unknown objects, and the share of each outcome."""
-    objects = outcomes.values["unknown_objects"]
-    cells: dict[str, Any] = {"Objects": objects}
-    for title, name in OUTCOMES.items():
-        cells[title] = (outcomes.values[name] or 0) / (objects or 1)
-    return cells
 
 
 def _iou_rows(run: Run, method: str) -> Iterator[dict[str, Any]]:

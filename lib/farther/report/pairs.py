@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.common_runs import points
 from farther.report.distances import Distances, Shares
+from farther.report.links import GalleryLinks, View
 from farther.report.listing import Listing
 from farther.report.results import Run
 
@@ -123,18 +124,28 @@ def _differences(before: Shares, after: Shares) -> Iterator[Difference]:
         yield Difference(outcome, value, ends)
 
 
-def listing(distances: Distances) -> Listing:
-    """One row per pair: differences of the second detector from the first, and a verdict."""
+def listing(distances: Distances, links_by_run: Mapping[str, GalleryLinks]) -> Listing:
+    """One row per pair: differences of the second detector from the first, and a verdict.
+
+    The verdict leads to the objects with which the two do something else.
+
+    Args:
+        distances: All runs and their methods.
+        links_by_run: The page's links to the images of each run.
+    """
     rows: list[dict[str, Any]] = []
+    links = []
     for pair in pairs(distances):
         row = {"Detector": pair.first.full_title, "Compared with it": pair.second.full_title}
         for difference in pair.differences:
             row[f"{difference.outcome.capitalize()} (points)"] = difference.text
         row["Verdict"] = pair.verdict()
         rows.append(row)
+        href = links_by_run[pair.first.name].to(View(other=pair.second.name))
+        links.append({"Verdict": href})
     numbers = [f"{outcome.capitalize()} (points)" for outcome in OUTCOMES]
     caption = (
         "The second detector minus the first, in percentage points of all unknown objects, with "
         "95% intervals over the same images."
     )
-    return Listing.from_rows(caption, rows, numbers)
+    return replace(Listing.from_rows(caption, rows, numbers), links=links)

@@ -183,9 +183,9 @@ def by_group(
         weights: see `metrics`.
 
     Returns:
-        {group: {"unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "r_u", "nose"}}, groups
-        without an unknown object left out. There is no precision: a false positive belongs to no
-        group. `nose` counts objects.
+        {group: {"unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "r_u", "nose",
+        "missed"}}, groups without an unknown object left out. There is no precision: a false
+        positive belongs to no group. `nose` counts objects.
     """
     instance(outcome, Outcome, "outcome")
     group = texts(group, "group", length=len(outcome.of_object))
@@ -208,6 +208,7 @@ def by_group(
     }
     totals["r_u"] = ratio(totals["tp_u"], totals["unknown_objects"])
     totals["nose"] = ratio(totals["fn_misclassified"], totals["unknown_objects"])
+    totals["missed"] = ratio(totals["fn_missed"], totals["unknown_objects"])
 
     metrics_by_group: dict[str, dict[str, Any]] = {}
     for number, name in enumerate(group_names):
@@ -248,7 +249,7 @@ def images_of_groups(outcome: Outcome, group: np.ndarray) -> dict[str, dict[str,
     images = {}
     for name in np.unique(group[is_counted].astype(str)):
         with_objects = len(np.unique(image[group[is_counted] == name]))
-        images[str(name)] = {"r_u": with_objects, "nose": with_objects}
+        images[str(name)] = dict.fromkeys(("r_u", "nose", "missed"), with_objects)
     return images
 
 

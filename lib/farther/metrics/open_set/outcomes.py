@@ -72,6 +72,20 @@ _OBJECT_NAMES = np.array(["found", "misclassified", "missed", "not_counted"], dt
 _REGION_NAMES = np.array(["found", "false_unknown", "known", "ignored"], dtype=object)
 
 
+def sizes_of(box: np.ndarray) -> np.ndarray:
+    """COCO's area range of boxes: "small", "medium" or "large".
+
+    Args:
+        box: ndarray of shape (M, 4).
+
+    Returns:
+        Object array of shape (M,).
+    """
+    upper_limits = [upper for _, upper in AREA_RANGES.values()]
+    range_index = np.searchsorted(upper_limits[:-1], areas(box), side="left")
+    return np.array(list(AREA_RANGES), dtype=object)[range_index]
+
+
 @dataclass(frozen=True)
 class MatchingRules:
     """Rules by which regions are matched to objects.
@@ -264,9 +278,7 @@ class OpenSetSplit:
 
         "small", "medium" or "large".
         """
-        upper_limits = [upper for _, upper in AREA_RANGES.values()]
-        range_index = np.searchsorted(upper_limits[:-1], areas(self.objects.box), side="left")
-        return np.array(list(AREA_RANGES), dtype=object)[range_index]
+        return sizes_of(self.objects.box)
 
     def supercategories(self, names: Mapping[str, str]) -> np.ndarray:
         """The supercategory of each object, object array of shape (M,).

@@ -13,6 +13,8 @@ to rows of another by number.
     classes     names of the detector's classes
     objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
     detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 65535
+    subsets     ways to divide images or objects: name; of: "image" or "object"; values: texts;
+                codes: of each image or object, the place of its value
     proposals   of each source: image: row; box: 4 numbers; objectness: 0 to 1;
                 object: row of the object that it finds, −1 for none
 
@@ -43,7 +45,9 @@ import polars as pl
 from pydantic_core import to_jsonable_python
 
 from farther.errors import DataError
+from farther.evaluation.groups.open_set import NO_VALUE
 from farther.incremental.keyed import key_of
+from farther.metrics.open_set.outcomes import sizes_of
 from farther.report.gallery.outcomes import REGION, SplitOutcomes
 from farther.report.gallery.packing import packed, packed_integers
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
@@ -137,6 +141,7 @@ class SplitData:
                 "category": packed_integers(_positions(objects["category"], categories)),
                 "crowd": packed_integers(objects["is_crowd"]),
             },
+            "subsets": self._subsets(objects),
             "classes": list(outcomes.classes),
             "detections": {
                 "image": packed_integers(detections["image"]),
@@ -174,6 +179,17 @@ class SplitData:
             "object": packed_integers(finding["row"].fill_null(NO_ROW)),
         }
 
+    def _subsets(self, objects: pl.DataFrame) -> list[dict[str, Any]]:
+        """Sizes of the objects, and the images' attributes."""
+        sizes = pl.Series(sizes_of(objects["box"].to_numpy()), dtype=pl.String)
+        subsets = [_subset("size", "object", sizes)]
+        attributes = self.outcomes.attributes
+        for name in attributes["attribute"].unique().sort():
+            values = attributes.filter(attribute=name).select("image_id", "value")
+            of_images = self.images.join(values, on="image_id", how="left", maintain_order="left")
+            subsets.append(_subset(name, "image", of_images["value"].fill_null(NO_VALUE)))
+        return subsets
+
     def _accepting(self) -> dict[str, Any] | None:
         detector = self.outcomes.self_aware
         if detector is None:
@@ -207,6 +223,12 @@ class SplitData:
                 "height": packed_integers(images["height"]),
             },
         }
+
+
+def _subset(name: str, of: str, values: pl.Series) -> dict[str, Any]:
+    ordered_values = values.unique().sort().to_list()
+    codes = packed_integers(_positions(values, ordered_values))
+    return {"name": name, "of": of, "values": ordered_values, "codes": codes}
 
 
 def is_elsewhere(root: Path, project: Path) -> bool:

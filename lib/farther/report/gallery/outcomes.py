@@ -13,7 +13,16 @@ from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
-from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
+from farther.tables import (
+    ImageAttributes,
+    Images,
+    ObjectOutcomes,
+    Objects,
+    RegionOutcomes,
+    RegionsFolder,
+    Scores,
+)
+from farther.tables.files import is_file
 from farther.tables.parquet import collected
 from farther.tables.unknown_proposals import UnknownProposalTable
 
@@ -35,6 +44,7 @@ class SplitOutcomes:
         classes: Names of the detector's classes.
         images: The images that the detector could read, in the order of the split's table.
         objects: Their objects.
+        attributes: Attributes of the images, as `farther.tables.ImageAttributes`.
         detections: Their detections: image_id, region_id, box, label and confidence.
         proposals: Source of proposals → their columns; see
             `farther.tables.unknown_proposals.UnknownProposalTable`.
@@ -48,6 +58,7 @@ class SplitOutcomes:
     classes: tuple[str, ...]
     images: pl.DataFrame
     objects: pl.DataFrame
+    attributes: pl.DataFrame
     detections: pl.DataFrame
     proposals: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
@@ -70,6 +81,7 @@ class SplitOutcomes:
             classes=folder.header.classes,
             images=Images.read(files.images(split)).frame.filter(is_readable),
             objects=Objects.read(files.objects(split)).frame.filter(is_readable),
+            attributes=_read_attributes(files, split).frame.filter(is_readable),
             detections=collected(folder.scan().select(*REGION, "box", "label", confidence="score")),
             proposals=_read_proposals(run, files, split),
         )
@@ -192,6 +204,13 @@ def splits_with_outcomes(run: Run, artifacts: Path) -> list[str]:
     if run.id_split is not None and _methods(run, files, run.id_split):
         splits.append(run.id_split)
     return splits
+
+
+def _read_attributes(files: RunFiles, split: str) -> ImageAttributes:
+    file = files.attributes(split)
+    if not is_file(file):
+        return ImageAttributes.empty()
+    return ImageAttributes.read(file)
 
 
 def _has_outcomes(run: Run, artifacts: Path) -> bool:

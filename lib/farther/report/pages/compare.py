@@ -38,13 +38,14 @@ def content(results: AllResults) -> dict[str, Any]:
     ]
     budget = error_budget.overview(results.distances.runs_with_method)
     plots = {run.name: results.plots(run)["wilderness"] for run in results.evaluated}
+    links_by_run = {run.name: GalleryLinks.of(run, results, "") for run in results.evaluated}
     variables = {
         "has_covered": any(run.first_source for run in results.evaluated),
         "runs": _runs(results.runs),
         "quality": list(_quality(results.measured)),
         "classifiers": comparisons.classifiers(results.evaluated),
         "budget": budget,
-        "pairs": pairs.listing(results.distances),
+        "pairs": pairs.listing(results.distances, links_by_run),
         "benchmarks": benchmarks,
         "metrics": _shown_metrics(benchmarks),
         "wild": wilderness.content(results.evaluated, plots),

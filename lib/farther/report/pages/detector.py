@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from farther.evaluation.results import MetricValues
-from farther.report import documented, linked_table, metric_groups, problems, tables
+from farther.report import documented, linked_table, metric_groups, problems, subsets, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
 from farther.report.charts import results as charts
@@ -26,6 +26,7 @@ from farther.report.settings import ReportSettings
 SECTIONS = {
     "unknown": "Outcomes",
     "confusion": "Confusion",
+    "subsets": "Subsets",
     "results": "Results",
     "further": "Further metrics",
     "error-budget": "Error budget",
@@ -118,6 +119,7 @@ def _contents(variables: Mapping[str, Any]) -> dict[str, str]:
     has_content = {
         "unknown": variables["outcomes"].charts,
         "confusion": variables["confusion"],
+        "subsets": variables["subsets"],
         "error-budget": variables["budget"],
         "wilderness": variables["wilderness_section"],
         "self-awareness": variables["aware"],
@@ -143,6 +145,7 @@ def _unknown_objects(run: Run, method: str, results: AllResults) -> dict[str, An
     return {
         "outcomes": outcomes,
         "outcome_tables": linked_table.of_outcome_charts(outcomes),
+        "subsets": subsets.tables(run, method, links),
         "confusion": confusion.table(links, run.id_split or "", categories),
         "confusion_of_known": charts.confusion_at_recall(run, categories, of_known=True),
         "confusion_of_unknown": charts.confusion_at_recall(run, categories, of_known=False),

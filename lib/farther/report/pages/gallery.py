@@ -200,6 +200,7 @@ class Gallery:
         entry = {
             "name": run.name,
             "title": run.full_title,
+            "benchmark": run.benchmark,
             "splits": splits,
             "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
             "method": method,

@@ -82,6 +82,8 @@ window.gallery = {
         part.uncertainty = unpack(part.accepting.uncertainty);
         part.rejected = Array.from(part.uncertainty, (one) => one > part.accepting.threshold);
       }
+      for (const one of part.subsets) one.codes = unpack(one.codes);
+      part.rowOf = new Map(part.images.id.map((name, row) => [name, row]));
       const count = part.images.id.length;
       for (const one of Object.values(part.proposals)) {
         unpackAll(one, PROPOSALS);
@@ -102,6 +104,25 @@ window.gallery = {
     isUnlabelled: ({ objects, categories }, row) =>
       objects.crowd[row] === 1 && categories[objects.category[row]] === "unlabelled",
   });
+
+  // Subsets of an image, and of an object in it unless that is −1: "weather=rainy", "size=small".
+  function subsetsOf(part, image, object) {
+    const names = [];
+    for (const { name, of, values, codes } of part.subsets) {
+      const row = of === "image" ? image : object;
+      if (row >= 0) names.push(`${name}=${values[codes[row]]}`);
+    }
+    return names;
+  }
+
+  // The outcome of an object by the other detector of a part; null where that has none.
+  function outcomeElsewhere(part, image, object) {
+    const { other } = part;
+    const row = other?.method && other.rowOf.get(part.images.id[image]);
+    if (row === undefined || object < 0) return null;
+    const place = part.objectsOf(image).indexOf(object);
+    return gallery.OF_OBJECT[other.method.object[other.objectsOf(row)[place]]] ?? null;
+  }
 
   const keyOf = (...names) => JSON.stringify(names);
 
@@ -147,6 +168,8 @@ window.gallery = {
       events.push({
         part, image, outcome, object, detection, proposal, label, predicted,
         isKnown: isId && object >= 0,
+        subsets: subsetsOf(part, image, object),
+        elsewhere: outcomeElsewhere(part, image, object),
         category: object < 0 ? null : part.categories[objects.category[object]],
         score: detection < 0 ? NaN : method.score[detection],
         confidence: detection < 0 ? NaN : detections.confidence[detection],

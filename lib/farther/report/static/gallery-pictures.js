@@ -120,6 +120,12 @@
   }
 
   function words(event) {
+    const { elsewhere } = event;
+    const other = elsewhere === null ? "" : `; ${event.part.other.title}: ${SIGNS[elsewhere]} ${OUTCOMES[elsewhere]}`;
+    return ownWords(event) + other;
+  }
+
+  function ownWords(event) {
     const uncovered = event.outcome === MISSED && !event.isKnown && event.part.called ? ", no proposal covers it" : "";
     const name = `${SIGNS[event.outcome]} ${OUTCOMES[event.outcome]}${uncovered}`;
     if (event.outcome === FALSE_PROPOSAL) return `${name}: objectness ${short(event.part.called.objectness[event.proposal])}`;

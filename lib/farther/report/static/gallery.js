@@ -8,7 +8,7 @@
   const ALL = "";
   const BATCH = 24;
   const NONE = "none"; // no source of proposals
-  const CHOICES = ["run", "split", "method", "source", "category", "class", "accepted", "by", "least", "most", "order"];
+  const CHOICES = ["run", "split", "method", "source", "category", "class", "subset", "other", "accepted", "by", "least", "most", "order"];
   const DISTANCE = "distance:"; // begins the value of a choice of all splits of a distance
   // Outcomes in the order of the page, those of OOD splits, and those of the ID test split.
   const ORDER = [0, 1, 6, 7, 8, COVERED, MISSED, FALSE_UNKNOWN, FALSE_PROPOSAL, UNLABELLED];
@@ -64,6 +64,9 @@
     const sources = run.sources.map(({ name }) => name);
     fill($("source"), [...sources, NONE].map((name) => [name, name]));
     $("source").value = run.sources[0]?.name ?? NONE;
+    const others = INDEX.filter((other) => other.benchmark === run.benchmark && other !== run);
+    fill($("other"), [[ALL, "any"], ...others.map((other) => [other.name, other.title])]);
+    $("other").parentElement.hidden = !others.length;
     for (const id of ["source", "show-proposed"]) $(id).parentElement.hidden = !run.sources.length;
   }
 
@@ -93,28 +96,42 @@
   function select() {
     const outcomes = chosenOutcomes();
     const [category, label, by] = [$("category").value, $("class").value, $("by").value];
+    const subset = $("subset").value;
+    const isCompared = $("other").value !== ALL;
     const [least, most] = [limit("least", -Infinity), limit("most", Infinity)];
     const isLimited = least > -Infinity || most < Infinity;
-    const counts = { outcome: OUTCOMES.map(() => 0), category: new Map(), label: new Map() };
+    const counts = { outcome: OUTCOMES.map(() => 0), category: new Map(), label: new Map(), subset: new Map() };
     const count = (map, name) => name !== null && map.set(name, (map.get(name) ?? 0) + 1);
     const passed = [];
     const wanted = $("accepted").value;
     for (const event of events) {
       if (wanted && event.part.rejected?.[event.image] !== (wanted === "rejected")) continue;
       if (isLimited && !(event[by] >= least && event[by] <= most)) continue;
-      const other = [category && event.category !== category, label && !event.predicted.includes(label)];
-      const fails = [!outcomes[event.outcome], ...other];
+      if (isCompared && !differs(event)) continue;
+      const fails = [
+        !outcomes[event.outcome],
+        category && event.category !== category,
+        label && !event.predicted.includes(label),
+        subset && !event.subsets.includes(subset),
+      ];
       const failed = fails.filter(Boolean).length;
       if (failed === 0) passed.push(event);
       const matters = (k) => failed === 0 || (failed === 1 && fails[k]);
       if (matters(0)) counts.outcome[event.outcome] += 1;
       if (matters(1)) count(counts.category, event.category);
       if (matters(2)) for (const name of event.predicted) count(counts.label, name);
+      if (matters(3)) for (const name of event.subsets) count(counts.subset, name);
     }
     counts.outcome.forEach((number, k) => { $(`count-${k}`).textContent = grouped(number); });
     offerNames($("category"), counts.category);
     offerNames($("class"), counts.label);
+    offerNames($("subset"), counts.subset);
     return passed;
+  }
+
+  // Whether the other detector does something else with the object of an event.
+  function differs({ part, object, elsewhere }) {
+    return elsewhere !== null && elsewhere !== gallery.OF_OBJECT[part.method.object[object]];
   }
 
   function group(passed) {
@@ -202,6 +219,17 @@
   const grouped = (number) => number.toLocaleString("en");
   const counted = (number, name) => `${grouped(number)} ${name}${number === 1 ? "" : "s"}`;
 
+  // A part with the same split of the detector that it is compared with, if one is chosen and has it.
+  async function loadCompared(run, split, method, source) {
+    const part = await loadPart(run, split, method, source);
+    const compared = INDEX.find((one) => one.name === $("other").value);
+    const there = compared?.splits.find((one) => one.name === split.name);
+    if (!there) return part;
+    const name = there.methods[method] ? method : compared.method;
+    const other = await loadPart(compared.name, there, name, NONE);
+    return { ...part, other: { ...other, title: compared.title } };
+  }
+
   // Only the latest choice counts, in whatever order data arrive.
   let asked = 0;
   let answered = 0;
@@ -210,7 +238,7 @@
     const [run, method, source] = ["run", "method", "source"].map((id) => $(id).value);
     $("status").textContent = "Loading…";
     try {
-      const arrived = await Promise.all(chosenSplits().map((split) => loadPart(run, split, method, source)));
+      const arrived = await Promise.all(chosenSplits().map((split) => loadCompared(run, split, method, source)));
       if (mine !== asked) return;
       answered = mine;
       loaded = arrived;
@@ -271,8 +299,8 @@
     // The default is the first split: all of them may be large.
     const isAsked = state.has("split") || state.has("run");
     $("split").value = !isAsked ? chosenRun().splits[0].name : offered("split") ? given("split") : ALL;
-    for (const id of ["method", "source"]) if (offered(id)) $(id).value = given(id);
-    for (const id of ["category", "class"]) $(id).replaceChildren(new Option(given(id) || "all", given(id)));
+    for (const id of ["method", "source", "other"]) if (offered(id)) $(id).value = given(id);
+    for (const id of ["category", "class", "subset"]) $(id).replaceChildren(new Option(given(id) || "all", given(id)));
     $("by").value = given("by") === "confidence" ? "confidence" : "score";
     $("order").value = offered("order") ? given("order") : "table";
     for (const id of ["least", "most"]) $(id).value = given(id);
@@ -387,12 +415,12 @@
     if (event.target === $("run")) offerRun();
     // A range of one score does not apply to another.
     if (["run", "method", "by"].includes(event.target.id)) $("least").value = $("most").value = ALL;
-    if (["run", "split", "method", "source"].includes(event.target.id)) choose();
+    if (["run", "split", "method", "source", "other"].includes(event.target.id)) choose();
     else apply();
   });
   $("reset").addEventListener("click", (event) => {
     event.preventDefault();
-    for (const id of ["category", "class", "accepted", "least", "most"]) $(id).value = ALL;
+    for (const id of ["category", "class", "subset", "accepted", "least", "most"]) $(id).value = ALL;
     OUTCOMES.forEach((_, k) => { $(`outcome-${k}`).checked = true; });
     expected = 0;
     apply();
