@@ -45,12 +45,8 @@ def test_groups_without_values_have_no_table(run):
     assert names == {"counts", "separation", "per-image", "images", "sides", "open-world"}
 
 
-def test_parts_of_the_objects_add_up(run):
-    by_size, over_iou, errors, _, classes = parts(run, "msp")
-    for row in by_size.frame.to_dicts():
-        shares = [row["Found (%)"], row["Misclassified (%)"], row["Missed (%)"]]
-        assert sum(shares) == pytest.approx(1)
-    assert by_size.frame.group_by("Split").agg(objects="Objects").height == 2
+def test_parts_of_the_results_say_which_objects_and_classes_they_are_of(run):
+    over_iou, errors, _, classes = parts(run, "msp")
     assert over_iou.frame["Objects"].to_list() == [4, 2]
     # One object is detected as a cat, see conftest.PHOTOS.
     assert errors.frame.to_dicts() == [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from farther.report.distances import Distances, Shares
+from farther.report.links import GalleryLinks
 from farther.report.pairs import Difference, Pair, listing, pairs
 from farther.report.results import read_runs
 
@@ -21,7 +22,9 @@ def test_a_detector_does_not_differ_from_itself(distances):
     assert [one.value for one in pair.differences] == [0, 0, 0]
     assert not any(one.is_significant for one in pair.differences)
     assert pair.verdict() == "no outcome differs significantly"
-    assert len(listing(distances)) == 1
+    links = {run.name: GalleryLinks(run.name, "", {"photos_far": 2}, 9) for run in distances.runs}
+    table = listing(distances, links)
+    assert len(table) == 1
 
 
 def test_differences_are_paired_over_resamples(distances, monkeypatch):

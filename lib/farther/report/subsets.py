@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from farther.datasets.image_attributes import BRIGHTNESS, BRIGHTNESS_VALUES
 from farther.evaluation.results import MetricValues
+from farther.metrics.matching.boxes import AREA_RANGES
 from farther.report.linked_table import Cell, LinkedTable, Row
 from farther.report.links import FALSE_ALARMS, GalleryLinks, View
 from farther.report.listing import percent, rate
@@ -12,6 +14,9 @@ from farther.report.results import Run
 
 #: The subsets of objects by their size.
 SIZE = "size"
+
+#: Order of the values of subsets that have one; others are in alphabetical order.
+ORDERS = {SIZE: list(AREA_RANGES), BRIGHTNESS: [value for _, value in BRIGHTNESS_VALUES]}
 
 #: Outcome of unknown objects → its count, and the share of it that has an interval.
 OUTCOMES = {
@@ -65,7 +70,7 @@ def _outcome_rows(run: Run, method: str, name: str, links: GalleryLinks) -> Iter
         if name == SIZE:
             outcomes_by_value = details.by_size
         begins = split.title
-        for value, outcomes in outcomes_by_value.items():
+        for value, outcomes in _ordered(name, outcomes_by_value):
             view = View(split.name, method, subset=f"{name}={value}")
             yield Row(value, _outcome_cells(outcomes, view, links), begins)
             begins = ""
@@ -88,7 +93,7 @@ def _alarm_table(run: Run, method: str, name: str, links: GalleryLinks) -> Linke
     if not costs_by_value or run.id_split is None:
         return None
     rows = []
-    for value, costs in costs_by_value.items():
+    for value, costs in _ordered(name, costs_by_value):
         view = View(run.id_split, method, outcomes=FALSE_ALARMS, subset=f"{name}={value}")
         flagged = int(costs.values["flagged"] or 0)
         cells = [
@@ -108,6 +113,18 @@ def _alarm_table(run: Run, method: str, name: str, links: GalleryLinks) -> Linke
         ["images", "detections", "flagged (%)", "per image"],
         rows,
     )
+
+
+def _ordered(
+    name: str, results_by_value: Mapping[str, MetricValues]
+) -> list[tuple[str, MetricValues]]:
+    order = ORDERS.get(name, [])
+
+    def place(item: tuple[str, MetricValues]) -> tuple[int, str]:
+        value, _ = item
+        return (order.index(value) if value in order else len(order), value)
+
+    return sorted(results_by_value.items(), key=place)
 
 
 def _fraction(costs: MetricValues, key: str) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -217,15 +219,27 @@ class Project:
         recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
         self.run = replace(self.run, recovered=recovered)
 
-    def write_gallery(self, images: int = 5000) -> Path:
+    def add_swapped(self) -> Run:
+        """Another run with the same detections, whose two methods have each other's outcomes."""
+        for kind in ("regions", "scores", "outcomes"):
+            shutil.copytree(self.artifacts / kind / "net", self.artifacts / kind / "swapped")
+        for kind in ("scores", "outcomes"):
+            folder = self.artifacts / kind / "swapped"
+            (folder / "one").rename(folder / "other")
+            (folder / "two").rename(folder / "one")
+            (folder / "other").rename(folder / "two")
+        return replace(self.run, name="swapped", title="swapped")
+
+    def write_gallery(self, images: int = 5000, others: Sequence[Run] = ()) -> Path:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
         with Site(report) as site:
             gallery = Gallery(
                 site, self.roots, self.artifacts.parent, GallerySettings(images=images)
             )
-            summaries = gallery.add(self.run, read_run_outcomes(self.run, self.artifacts))
-            gallery.list_run(self.run, summaries, "one")
+            for run in (self.run, *others):
+                summaries = gallery.add(run, read_run_outcomes(run, self.artifacts))
+                gallery.list_run(run, summaries, "one")
             gallery.write()
         return report / "gallery.html"
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.report.gallery.conftest import Project
 from tests.support.pages import until
 
 from farther.evaluation.results import read_evaluation
+from farther.tables import ImageAttributes
 
 STATUS = "document.getElementById('status').textContent"
 
@@ -305,19 +307,69 @@ def test_a_view_of_a_part_of_the_images_says_how_many_the_link_counted(tab, with
     assert "of=" not in tab.evaluate("location.hash")
 
 
-def test_each_number_of_a_confusion_is_that_of_the_images_behind_it(tab, built):
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The gallery of two runs, with the weather of the images of `wild`."""
+    project = Project(tmp_path_factory.mktemp("divided"))
+    project.make()
+    ImageAttributes(
+        image_id=["w1", "w2", "w3"], attribute=["weather"] * 3, value=["rain", "rain", "clear"]
+    ).write(project.artifacts / "splits/zoo/wild/attributes.parquet")
+    return project.write_gallery(others=[project.add_swapped()])
+
+
+def test_a_subset_shows_its_images_and_objects_only(tab, divided):
+    show(tab, divided)
+    choose(tab, subset="weather=rain")
+    assert shown(tab) == ["w1", "w2"]
+    options = "[...document.getElementById('subset').options].map((one) => one.textContent)"
+    assert tab.evaluate(options) == [
+        "all",
+        "size=small (4)",
+        "weather=clear (1)",
+        "weather=rain (4)",
+    ]
+    assert "subset=weather%3Drain" in tab.evaluate("location.hash")
+    choose(tab, subset="weather=clear")
+    assert shown(tab) == ["w3"]
+    show(tab, divided, "#run=net&split=wild&subset=weather%3Drain&outcome=missed")
+    assert shown(tab) == ["w2"]
+
+
+def test_two_detectors_differ_in_the_objects_of_which_each_says_something_else(tab, divided):
+    show(tab, divided, "#run=net&split=wild&method=one&other=swapped")
+    assert shown(tab) == ["w1", "w2"]
+    assert words(tab) == [
+        "✓ found: zebra, detected as cat 90%, score −2; swapped (zoo): ≠ misclassified",
+        "≠ misclassified: zebra, detected as dog 80%, score 0.5; swapped (zoo): ✓ found",
+    ]
+    choose(tab, other="")
+    assert shown(tab) == ["w1", "w2", "w3"]
+    choose(tab, run="swapped")
+    assert tab.evaluate(
+        "[...document.getElementById('other').options].map((one) => one.value)"
+    ) == [
+        "",
+        "net",
+    ]
+
+
+def test_each_number_of_a_table_is_that_of_the_images_behind_it(tab, built):
     report = built / "artifacts" / "report"
     tab.goto((report / "detectors" / "pets-net.html").as_uri())
     links = tab.evaluate(
-        "[...document.querySelectorAll('.matrix a, .linked a')].map((one) => "
-        "[one.href, one.textContent])"
+        "[...document.querySelectorAll('.linked a')].map((one) => "
+        "[one.href, one.textContent, one.closest('tr').querySelector('td').textContent])"
     )
     assert len(links) > 10
-    for address, number in links:
+    for address, text, objects in links:
         tab.goto("about:blank")
         tab.goto(address)
         until(tab, f"/images?\\.|No image/.test({STATUS})")
-        assert tab.evaluate(STATUS).split()[0] == number, address
+        number = tab.evaluate(STATUS).split()[0]
+        if "subset=" in address and "outcome=" in address:  # a share of the row's objects
+            number = f"{100 * int(number) / int(objects):.1f}"
+        assert text.split()[0] == number, address
 
 
 def test_a_part_of_a_bar_leads_to_its_images(tab, built):
