@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page
+from tests.support.cases import drawn_tests
 
 from farther.datasets.base import FORMATS
 from farther.detectors.base import registry as detectors
@@ -43,10 +44,14 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest files first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draws from the files that are marked so, and puts the longest files first."""
+    chosen = drawn_tests(items)
+    if len(chosen) < len(items):
+        left_out = set(items) - set(chosen)
+        config.hook.pytest_deselected(items=list(left_out))
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0], len(ranks)))
+    items[:] = sorted(chosen, key=lambda item: ranks.get(item.nodeid.split("::")[0], len(ranks)))
 
 
 @pytest.fixture(scope="session")

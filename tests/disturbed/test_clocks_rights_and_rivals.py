@@ -17,7 +17,7 @@ from tests.stages.kills import content, rewritten
 
 from farther.curation import DecisionsFile
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(2, "disturbed")]
 
 YEARS = 365 * 24 * 3600
 

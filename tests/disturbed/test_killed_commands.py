@@ -3,7 +3,7 @@
 import pytest
 from tests.disturbed.conftest import KILLS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(2, "disturbed")]
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ TITLES = {
         "AOSE",
         "AP_U (11 points)",
         "Means over IoU",
-        "Outcomes by size",
+        "Outcomes of unknown objects by size",
         "WI at recall 0.3",
         "DAQ",
         "IDQ",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(2, "disturbed")]
 
 #: Number of kills, and the seed of their places.
 KILLS, SEED = (

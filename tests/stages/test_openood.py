@@ -25,7 +25,7 @@ from farther.params import parse
 from farther.tables import Images, Objects, Regions
 from farther.tables.documents import read_json
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(1, "profiles")]
 
 ROOT = Path(__file__).parents[2]
 #: Images of each ID subset and of each other list.

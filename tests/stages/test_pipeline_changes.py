@@ -12,12 +12,11 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.stages.pipeline_project import Project, families, scores_of_others, stages_in
-from tests.support.cases import drawn_cases
 from tests.support.pages import until
 
 from farther.tables import Images
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
 
 TINY = {
     "voc": {"train": 12, "val": 6, "test": 6},
@@ -119,7 +118,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", drawn_cases(CHANGES, 2))
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_parameter_runs_the_stages_that_it_concerns_and_no_work_of_others(
     project: Project, name
 ):

@@ -13,7 +13,7 @@ from farther.datasets.wordnet import WordNet
 from farther.errors import DataError
 from farther.tables import Images, Objects, SortedClasses
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(1, "profiles")]
 
 ROOT = Path(__file__).parents[2]
 
