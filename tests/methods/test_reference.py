@@ -9,7 +9,7 @@ import pytest
 
 from farther import methods
 from farther.methods.base import METHODS
-from farther.methods.reference import reference, source, table
+from farther.methods.reference import reference, table
 from farther.text.documentation import describe
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
@@ -18,15 +18,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 def test_the_table_has_year_reference_and_needs_of_every_method():
     rows = {}
     for line in table().splitlines()[2:]:
-        _, title, link, year, paper, needs, _ = (cell.strip() for cell in line.split("|"))
+        _, title, link, year, paper, code, needs, _ = (cell.strip() for cell in line.split("|"))
         name = re.fullmatch(r"\[`(\w+)`\]\(#\1\)", link)[1]
-        rows[name] = (title, year, paper, set(re.findall(r"`([\w.]+)`", needs)))
+        rows[name] = (title, year, paper, code, set(re.findall(r"`([\w.]+)`", needs)))
     assert list(rows) == sorted(methods.names())
-    for name, (title, _, _, needs) in rows.items():
+    for name, (title, _, _, _, needs) in rows.items():
         assert title == methods.get(name).title
         assert needs == methods.get(name).needs
-    assert rows["vim"][1:3] == ("2022", "[arXiv:2203.10807](https://arxiv.org/abs/2203.10807)")
-    assert rows["gram"][3] == {"gram", "labels"}
+    assert rows["vim"][1:4] == (
+        "2022",
+        "[arXiv:2203.10807](https://arxiv.org/abs/2203.10807)",
+        "[code](https://github.com/haoqiwang/vim)",
+    )
+    assert rows["gram"][4] == {"gram", "labels"}
     assert reference().startswith(table())
 
 
@@ -57,10 +61,13 @@ def test_a_method_has_a_formula_references_an_example_and_a_description_of_each_
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "uncertainty"])
-def test_a_published_method_has_a_year_and_a_link(name):
-    year, link = source(methods.get(name))
-    assert 2015 <= int(year) <= 2026
-    assert link.startswith("https://")
+def test_a_published_method_has_its_paper_as_fields_and_among_its_references(name):
+    publication = methods.get(name).publication
+    assert 2015 <= publication.year <= 2026
+    references = describe(methods.get(name)).sections["References"]
+    for link in filter(None, (publication.link, publication.code)):
+        assert link.startswith("https://")
+        assert link.removeprefix("https://arxiv.org/abs/") in references, link
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,10 @@ def _describe_kind(kind: str, name: str | None, *, json: bool) -> None:
                 row = {"name": known, "aliases": aliases[known], "summary": summary}
                 rows.append({**row, "absent": str(error)})
             else:
-                rows.append(_to_entry(known, aliases[known], describe(described)))
+                entry = _to_entry(known, aliases[known], describe(described))
+                if kind == "methods" and described.publication is not None:
+                    entry["publication"] = described.publication._asdict()
+                rows.append(entry)
         say(as_json(rows))
     elif name:
         say(_to_text(name, aliases[name], describe(registry.get(name))))

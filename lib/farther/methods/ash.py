@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from farther.methods.activations import Percentile, largest, percentile, sharpening
 from farther.methods.arrays import Array, at_least, log_sum_exp
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.logits import LogitsMethod
 from farther.methods.rows import Rows
 
@@ -47,6 +47,12 @@ class ASH(LogitsMethod):
         array([1.5, 0. ])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Extremely Simple Activation Shaping for Out-of-Distribution Detection",
+        2023,
+        "https://arxiv.org/abs/2209.09858",
+        code="https://github.com/andrijazz/ash",
+    )
     title: ClassVar[str] = "ASH"
     aliases: ClassVar[tuple[str, ...]] = ("Activation shaping",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})

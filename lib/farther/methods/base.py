@@ -12,6 +12,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
+    NamedTuple,
     Protocol,
     Self,
     TypeVar,
@@ -80,6 +81,22 @@ class RegionsLike(Protocol):
         """The rows in batches of some thousand; only these optional columns are needed."""
 
 
+class Publication(NamedTuple):
+    """The paper of a method.
+
+    Args:
+        title: Its title.
+        year: Year of publication.
+        link: Its address.
+        code: Address of the authors' code; "" where there is none.
+    """
+
+    title: str
+    year: int
+    link: str
+    code: str = ""
+
+
 METHODS: Registry[Method] = Registry(
     "method", "farther.methods", spelling="any", listed_by="farther list methods"
 )
@@ -123,6 +140,8 @@ class Method(Parameters, ABC):
     #: Its names in papers and other libraries, besides title and name. Users may write them in its
     #: place, in any case, with hyphens, underscores and spaces alike.
     aliases: ClassVar[tuple[str, ...]] = ()
+    #: The paper that proposed it; None where it is no paper's.
+    publication: ClassVar[Publication | None] = None
     #: Published methods that are this one over a pass: {name: (entry of the section `methods`,
     #: entry of a detector's `passes`)}.
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {}

@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from farther.errors import DataError
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.entropy import Entropy
+from farther.methods.publications import SAOD
 from farther.methods.rows import Rows
 from farther.tables import Regions
 
@@ -66,6 +67,7 @@ class BoxUncertainty(Method):
         [-4.0, -6.0]
     """
 
+    publication: ClassVar[Publication | None] = SAOD
     title: ClassVar[str] = "Box uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"box_variance"})
     only_numpy: ClassVar[str] = BOXES
@@ -114,6 +116,7 @@ class JointEntropy(Entropy):
         array([-0., -2.])
     """
 
+    publication: ClassVar[Publication | None] = SAOD
     title: ClassVar[str] = "Joint entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits", "box_variance"})
     only_numpy: ClassVar[str] = BOXES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array, sigmoid
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.rows import Rows
 from farther.tables.regions import CONFIDENCE
 
@@ -38,6 +38,12 @@ class ConfBranch(Method):
         array([0.5   , 0.8808])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Learning Confidence for Out-of-Distribution Detection in Neural Networks",
+        2018,
+        "https://arxiv.org/abs/1802.04865",
+        code="https://github.com/uoguelph-mlrg/confidence_estimation",
+    )
     title: ClassVar[str] = "ConfBranch"
     aliases: ClassVar[tuple[str, ...]] = ("Confidence branch",)
     needs: ClassVar[frozenset[str]] = frozenset({CONFIDENCE})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.rows import Rows
 
 
@@ -32,6 +32,11 @@ class Confidence(Method):
         array([0.25, 0.5 ])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "The Overlooked Elephant of Object Detection: Open Set",
+        2020,
+        "https://openaccess.thecvf.com/content_WACV_2020/html/Dhamija_The_Overlooked_Elephant_of_Object_Detection_Open_Set_WACV_2020_paper.html",
+    )
     title: ClassVar[str] = "Confidence"
     aliases: ClassVar[tuple[str, ...]] = ("Detector confidence",)
     needs: ClassVar[frozenset[str]] = frozenset({"score"})

@@ -9,7 +9,15 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from farther.methods.arrays import Array, cast, log_sum_exp, lower_solved, squared_norms
-from farther.methods.base import Annotation, FitError, Labelled, Method, RegionsLike, register
+from farther.methods.base import (
+    Annotation,
+    FitError,
+    Labelled,
+    Method,
+    Publication,
+    RegionsLike,
+    register,
+)
 from farther.methods.gaussian_bounds import GaussianBounds
 from farther.methods.linear_algebra import class_means, is_singular
 from farther.methods.rows import Rows
@@ -67,6 +75,12 @@ class DDU(Method):
         array([-0.9189])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Deep Deterministic Uncertainty: A New Simple Baseline",
+        2023,
+        "https://arxiv.org/abs/2102.11582",
+        code="https://github.com/omegafragger/DDU",
+    )
     title: ClassVar[str] = "DDU"
     aliases: ClassVar[tuple[str, ...]] = ("Deep deterministic uncertainty", "GMM")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})

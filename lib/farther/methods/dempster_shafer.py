@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, sigmoid
-from farther.methods.base import register
+from farther.methods.base import Publication, register
 from farther.methods.logits import LogitsMethod
+from farther.methods.publications import SAOD
 from farther.methods.rows import Rows
 
 
@@ -36,6 +37,7 @@ class DempsterShafer(LogitsMethod):
         array([-0.5])
     """
 
+    publication: ClassVar[Publication | None] = SAOD
     title: ClassVar[str] = "Dempster–Shafer"
     aliases: ClassVar[tuple[str, ...]] = ("DS",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

@@ -8,7 +8,7 @@ import numpy as np
 
 from farther.methods.activations import Percentile, percentile
 from farther.methods.arrays import Array, limited, log_sum_exp
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.linear_algebra import mean_vector
 from farther.methods.logits import LogitsMethod, last_layer
 from farther.methods.rows import Rows
@@ -47,6 +47,12 @@ class DICE(LogitsMethod):
                [0., 1.]])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "DICE: Leveraging Sparsification for Out-of-Distribution Detection",
+        2022,
+        "https://arxiv.org/abs/2111.09805",
+        code="https://github.com/deeplearning-wisc/dice",
+    )
     title: ClassVar[str] = "DICE"
     aliases: ClassVar[tuple[str, ...]] = ("Directed sparsification",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
@@ -96,6 +102,12 @@ class DICEReAct(DICE):
         1.5
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "DICE: Leveraging Sparsification for Out-of-Distribution Detection",
+        2022,
+        "https://arxiv.org/abs/2111.09805",
+        code="https://github.com/deeplearning-wisc/dice",
+    )
     title: ClassVar[str] = "DICE+ReAct"
     react_percentile: Percentile = 90.0
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import PositiveFloat
 
 from farther.methods.arrays import Array, log_sum_exp, softplus
-from farther.methods.base import register
+from farther.methods.base import Publication, register
 from farther.methods.logits import Activation, LogitsMethod
 from farther.methods.rows import Rows
 
@@ -41,6 +41,12 @@ class Energy(LogitsMethod):
         array([0.6931])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Energy-based Out-of-distribution Detection",
+        2020,
+        "https://arxiv.org/abs/2010.03759",
+        code="https://github.com/wetliu/energy_ood",
+    )
     title: ClassVar[str] = "Energy"
     aliases: ClassVar[tuple[str, ...]] = ("EBO", "EnergyBased", "Energy score")
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from farther.methods.arrays import Array, row_sums, sigmoid, softplus
-from farther.methods.base import register
+from farther.methods.base import Publication, register
 from farther.methods.logits import Activation, LogitsMethod
+from farther.methods.publications import SAOD
 from farther.methods.rows import Rows
 
 
@@ -39,6 +40,7 @@ class Entropy(LogitsMethod):
         array([-0.6931])
     """
 
+    publication: ClassVar[Publication | None] = SAOD
     title: ClassVar[str] = "Entropy"
     aliases: ClassVar[tuple[str, ...]] = ("Softmax entropy", "Shannon entropy")
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, at_least, squared_norms
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import mean_vector
 from farther.methods.logits import Background, last_layer
 from farther.methods.rows import Rows
@@ -50,6 +50,12 @@ class FDBD(Method):
         array([0.7071])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Fast Decision Boundary based Out-of-Distribution Detector",
+        2024,
+        "https://arxiv.org/abs/2312.11536",
+        code="https://github.com/litianliu/fDBD-OOD",
+    )
     title: ClassVar[str] = "fDBD"
     aliases: ClassVar[tuple[str, ...]] = ("fast Decision Boundary based Detector",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})

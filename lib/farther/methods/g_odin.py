@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from farther.methods.arrays import Array, softmax
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.rows import Rows
 from farther.tables.regions import DENOMINATOR, NUMERATOR
 from farther.terms import Protocol
@@ -40,6 +40,12 @@ class GOdin(Method):
         array([1.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Generalized ODIN: Detecting Out-of-distribution Image without Learning from "
+        "Out-of-distribution Data",
+        2020,
+        "https://arxiv.org/abs/2002.11297",
+    )
     title: ClassVar[str] = "G-ODIN"
     aliases: ClassVar[tuple[str, ...]] = ("GODIN", "Generalised ODIN", "Generalized ODIN")
     needs: ClassVar[frozenset[str]] = frozenset({NUMERATOR})

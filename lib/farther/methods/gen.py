@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, PositiveInt
 
 from farther.methods.arrays import Array, at_largest, replaced, row_sums, sigmoid, softmax
-from farther.methods.base import register
+from farther.methods.base import Publication, register
 from farther.methods.logits import Activation, LogitsMethod
 from farther.methods.rows import Rows
 
@@ -41,6 +41,12 @@ class GEN(LogitsMethod):
         array([-1.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection",
+        2023,
+        "https://openaccess.thecvf.com/content/CVPR2023/html/Liu_GEN_Pushing_the_Limits_of_Softmax-Based_Out-of-Distribution_Detection_CVPR_2023_paper.html",
+        code="https://github.com/XixiLiu95/GEN",
+    )
     title: ClassVar[str] = "GEN"
     aliases: ClassVar[tuple[str, ...]] = ("Generalised entropy", "Generalized entropy")
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

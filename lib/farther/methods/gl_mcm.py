@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from farther.methods.arrays import Array
-from farther.methods.base import register
+from farther.methods.base import Publication, register
 from farther.methods.mcm import TextMethod
 from farther.methods.rows import Rows
 from farther.tables.regions import LAYER
@@ -43,6 +43,13 @@ class GlMcm(TextMethod):
         array([1.4621])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "GL-MCM: Global and Local Maximum Concept Matching for Zero-Shot Out-of-Distribution "
+        "Detection",
+        2023,
+        "https://arxiv.org/abs/2304.04521",
+        code="https://github.com/AtsuMiyai/GL-MCM",
+    )
     title: ClassVar[str] = "GL-MCM"
     aliases: ClassVar[tuple[str, ...]] = ("Global-local MCM",)
     layer: ClassVar[tuple[str, ...]] = ("features", "patch")

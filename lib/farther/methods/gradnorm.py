@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import PositiveFloat
 
 from farther.methods.arrays import Array, softmax
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 
@@ -43,6 +43,12 @@ class GradNorm(Method):
         array([4.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "On the Importance of Gradients for Detecting Distributional Shifts in the Wild",
+        2021,
+        "https://arxiv.org/abs/2110.00218",
+        code="https://github.com/deeplearning-wisc/gradnorm_ood",
+    )
     title: ClassVar[str] = "GradNorm"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
     temperature: PositiveFloat = 1.0

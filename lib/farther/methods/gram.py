@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from farther.methods.arrays import Array, at_least, cast
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.rows import Rows
 from farther.tables import Regions
 from farther.tables.regions import GRAM
@@ -68,6 +68,12 @@ class Gram(Method):
         array([-0., -1.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Detecting Out-of-Distribution Examples with In-distribution Examples and Gram Matrices",
+        2020,
+        "https://arxiv.org/abs/1912.12510",
+        code="https://github.com/VectorInstitute/gram-ood-detection",
+    )
     title: ClassVar[str] = "Gram matrices"
     needs: ClassVar[frozenset[str]] = frozenset({"gram", "labels"})
     layer: Annotated[tuple[str, ...], Field(min_length=1)]

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from farther.errors import DataError
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.rows import RegionRows
 from farther.tables import Regions
 
@@ -79,6 +79,11 @@ class ImportedScores(Method):
         array([-3.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "OpenOOD: Benchmarking Generalized Out-of-Distribution Detection",
+        2022,
+        "https://arxiv.org/abs/2210.07242",
+    )
     title: ClassVar[str] = "Imported"
     needs: ClassVar[frozenset[str]] = frozenset({"score"})
     computes: ClassVar[bool] = False

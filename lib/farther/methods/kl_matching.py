@@ -7,9 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, log_sum_exp, softmax
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import add_class_sums
 from farther.methods.logits import Background, class_columns, class_logits
+from farther.methods.publications import SCALING
 from farther.methods.rows import Rows
 
 
@@ -46,6 +47,7 @@ class KLMatching(Method):
         array([0., 0.])
     """
 
+    publication: ClassVar[Publication | None] = SCALING
     title: ClassVar[str] = "KL matching"
     aliases: ClassVar[tuple[str, ...]] = ("KLM",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from farther.methods.arrays import Array, as_float32, normalised
-from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, count_rows, register
 from farther.methods.neighbours import (
     cell_centroids,
     has_faiss,
@@ -82,6 +82,12 @@ class KNN(Method):
         array([-0.    , -1.4142])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Out-of-Distribution Detection with Deep Nearest Neighbors",
+        2022,
+        "https://arxiv.org/abs/2204.06507",
+        code="https://github.com/deeplearning-wisc/knn-ood",
+    )
     title: ClassVar[str] = "kNN"
     aliases: ClassVar[tuple[str, ...]] = (
         "k-nearest neighbours",

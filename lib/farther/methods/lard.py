@@ -12,12 +12,21 @@ import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from farther.methods.arrays import Array, log_sum_exp, squared_norms
-from farther.methods.base import Labelled, Method, RegionsLike, count_rows, parameters, register
+from farther.methods.base import (
+    Labelled,
+    Method,
+    Publication,
+    RegionsLike,
+    count_rows,
+    parameters,
+    register,
+)
 from farther.methods.ddu import DDU
 from farther.methods.knn import KNN
 from farther.methods.linear_algebra import principal_components
 from farther.methods.mahalanobis import Mahalanobis
 from farther.methods.neighbours import parts_of
+from farther.methods.publications import FMIYC
 from farther.methods.rows import Rows
 from farther.tables import Regions
 from farther.terms import Protocol
@@ -121,6 +130,7 @@ class LardKNN(Latent, KNN):
         array([-3.])
     """
 
+    publication: ClassVar[Publication | None] = FMIYC
     title: ClassVar[str] = "LaRD (kNN)"
     aliases: ClassVar[tuple[str, ...]] = ("LaRD", "KNN PCA")
     needs: ClassVar[frozenset[str]] = frozenset({"latent"})
@@ -169,6 +179,7 @@ class LardMahalanobis(Latent, Mahalanobis):
         array([-16.])
     """
 
+    publication: ClassVar[Publication | None] = FMIYC
     title: ClassVar[str] = "LaRD (Mahalanobis)"
     aliases: ClassVar[tuple[str, ...]] = ("LaRD", "Mahalanobis PCA", "cMDLatentSpace")
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})
@@ -213,6 +224,7 @@ class LardGMM(Latent, DDU):
         array([-0.9189])
     """
 
+    publication: ClassVar[Publication | None] = FMIYC
     title: ClassVar[str] = "LaRD (GMM)"
     aliases: ClassVar[tuple[str, ...]] = ("LaRD", "GMM PCA")
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})
@@ -259,6 +271,7 @@ class LardKDE(Latent):
         array([-1.4189])
     """
 
+    publication: ClassVar[Publication | None] = FMIYC
     title: ClassVar[str] = "LaRD (KDE)"
     aliases: ClassVar[tuple[str, ...]] = ("LaRD", "KDELatentSpace")
     needs: ClassVar[frozenset[str]] = frozenset({"latent"})

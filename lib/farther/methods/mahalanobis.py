@@ -7,8 +7,9 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, at_least, namespace, squared_norms, whitened
-from farther.methods.base import Annotation, Labelled, Method, RegionsLike, register
+from farther.methods.base import Annotation, Labelled, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import class_means, scatter_matrix, whitening
+from farther.methods.publications import MDS
 from farther.methods.rows import Rows
 
 
@@ -53,6 +54,7 @@ class Mahalanobis(Method):
         array([-0., -2.])
     """
 
+    publication: ClassVar[Publication | None] = MDS
     title: ClassVar[str] = "Mahalanobis"
     aliases: ClassVar[tuple[str, ...]] = ("MDS", "MD", "Mahalanobis distance")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from farther.methods.arrays import Array, cast, largest_probability, normalised, squared_norms
-from farther.methods.base import Method, parameters, register
+from farther.methods.base import Method, Publication, parameters, register
 from farther.methods.rows import MAX_CLASSES_TRANSPOSED, Rows, class_columns
 
 #: Values of embeddings whose float64 copy stays in the cache of a core.
@@ -102,6 +102,12 @@ class MCM(TextMethod):
         array([0.7311])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Delving into Out-of-Distribution Detection with Vision-Language Representations",
+        2022,
+        "https://arxiv.org/abs/2211.13445",
+        code="https://github.com/deeplearning-wisc/MCM",
+    )
     title: ClassVar[str] = "MCM"
     aliases: ClassVar[tuple[str, ...]] = ("Maximum concept matching",)
     temperature: PositiveFloat = 1.0

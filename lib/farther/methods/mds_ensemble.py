@@ -12,6 +12,7 @@ from farther.methods.base import (
     Annotation,
     FitError,
     Method,
+    Publication,
     RegionsLike,
     columns_of_layers,
     count_rows,
@@ -19,6 +20,7 @@ from farther.methods.base import (
     register,
 )
 from farther.methods.mahalanobis import Mahalanobis, squared_distances
+from farther.methods.publications import MDS
 from farther.methods.rows import Rows
 from farther.terms import Protocol
 
@@ -89,6 +91,7 @@ class MDSEnsemble(Method):
         array([-2.])
     """
 
+    publication: ClassVar[Publication | None] = MDS
     title: ClassVar[str] = "MDS ensemble"
     aliases: ClassVar[tuple[str, ...]] = ("Mahalanobis ensemble",)
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "features", "labels"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.logits import Background
+from farther.methods.publications import SCALING
 from farther.methods.rows import Rows
 
 
@@ -34,6 +35,7 @@ class MLS(Method):
         array([3., 2.])
     """
 
+    publication: ClassVar[Publication | None] = SCALING
     title: ClassVar[str] = "MLS"
     aliases: ClassVar[tuple[str, ...]] = ("MaxLogit", "Maximum logit score", "MLV")
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {

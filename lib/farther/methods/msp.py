@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array, exp_of_own, row_sums, sigmoid
-from farther.methods.base import register
+from farther.methods.base import Publication, register
 from farther.methods.logits import Activation, LogitsMethod
 from farther.methods.rows import Rows
 
@@ -35,6 +35,13 @@ class MSP(LogitsMethod):
         array([0.5, 1. ])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural "
+        "Networks",
+        2017,
+        "https://arxiv.org/abs/1610.02136",
+        code="https://github.com/hendrycks/error-detection",
+    )
     title: ClassVar[str] = "MSP"
     aliases: ClassVar[tuple[str, ...]] = ("MaxSoftmax", "Maximum softmax probability")
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Method, Publication, RegionsLike, register
 from farther.methods.rows import Rows
 
 
@@ -39,6 +39,11 @@ class Native(Method):
         array([False,  True])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Towards Open World Object Detection",
+        2021,
+        "https://arxiv.org/abs/2103.02603",
+    )
     title: ClassVar[str] = "Native"
     needs: ClassVar[frozenset[str]] = frozenset({"score"})
     fixed_threshold: ClassVar[float | None] = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from farther.methods.arrays import Array
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.mcm import TextMethod
 from farther.methods.rows import Rows
 
@@ -47,6 +47,12 @@ class NegLabel(TextMethod):
         array([0.7311])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Negative Label Guided OOD Detection with Pretrained Vision-Language Models",
+        2024,
+        "https://arxiv.org/abs/2403.20078",
+        code="https://github.com/tmlr-group/NegLabel",
+    )
     title: ClassVar[str] = "NegLabel"
     temperature: PositiveFloat = 0.01
     groups: PositiveInt = 100

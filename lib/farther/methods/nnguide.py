@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from farther.methods.arrays import Array, as_float32, normalised
-from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, count_rows, register
 from farther.methods.logits import Background, energy
 from farther.methods.neighbours import largest_products
 from farther.methods.rows import Rows
@@ -45,6 +45,12 @@ class NNGuide(Method):
         array([0.4805])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Nearest Neighbor Guidance for Out-of-Distribution Detection",
+        2023,
+        "https://arxiv.org/abs/2309.14888",
+        code="https://github.com/roomo7time/nnguide",
+    )
     title: ClassVar[str] = "NNGuide"
     aliases: ClassVar[tuple[str, ...]] = ("Nearest neighbor guidance", "Nearest neighbour guidance")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})

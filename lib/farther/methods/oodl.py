@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from farther.methods.arrays import Array, at_least, squared_norms
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import principal_components
 from farther.methods.rows import Rows
 
@@ -73,6 +73,11 @@ class OODL(Method):
         True
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Detecting Out-of-Distribution Inputs in Deep Neural Networks Using an Early-Layer Output",
+        2019,
+        "https://arxiv.org/abs/1910.10307",
+    )
     title: ClassVar[str] = "OODL"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     components: PositiveInt = 64

@@ -17,7 +17,7 @@ from farther.methods.arrays import (
     namespace,
     norms,
 )
-from farther.methods.base import Annotation, Method, RegionsLike, register
+from farther.methods.base import Annotation, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import add_class_sums
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.rows import Rows
@@ -75,6 +75,12 @@ class OpenMax(Method):
         True
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Towards Open Set Deep Networks",
+        2016,
+        "https://arxiv.org/abs/1511.06233",
+        code="https://github.com/abhijitbendale/OSDN",
+    )
     title: ClassVar[str] = "OpenMax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     annotation: ClassVar[Annotation] = "correct"

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from farther.methods.activations import Percentile, percentile
 from farther.methods.arrays import Array, limited, log_sum_exp
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.logits import LogitsMethod
 from farther.methods.rows import Rows
 
@@ -41,6 +41,12 @@ class ReAct(LogitsMethod):
         array([1. , 0.5])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "ReAct: Out-of-distribution Detection With Rectified Activations",
+        2021,
+        "https://arxiv.org/abs/2111.12797",
+        code="https://github.com/deeplearning-wisc/react",
+    )
     title: ClassVar[str] = "ReAct"
     aliases: ClassVar[tuple[str, ...]] = ("Rectified activations",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})

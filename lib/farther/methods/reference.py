@@ -40,8 +40,11 @@ def reference() -> str:
 
 
 def table() -> str:
-    """All methods as a table in Markdown: title, name, year, reference and needed inputs."""
-    lines = ["| method | name | year | reference | needs |", "| --- | --- | --- | --- | --- |"]
+    """All methods as a table in Markdown: title, name, year, paper, authors' code, inputs."""
+    lines = [
+        "| method | name | year | reference | authors' code | needs |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for name in METHODS.names():
         lines.append(_row(METHODS.get(name)))
     return "\n".join(lines) + "\n"
@@ -58,28 +61,24 @@ def sections() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def source(cls: type[Method]) -> tuple[str, str]:
-    """Year and link of a method's first reference; empty where it names none."""
-    text = describe(cls).sections.get("References", "")
-    year = re.search(r"\b(?:19|20)\d\d\b", text)
-    link = re.search(r"arXiv:(\d{4}\.\d{4,5})|https?://\S+", text)
-    if year is None or link is None:
-        return "", ""
-    address = link.group()
-    if link.group(1):
-        address = f"https://arxiv.org/abs/{link.group(1)}"
-    return year.group(), address
-
-
 def _row(cls: type[Method]) -> str:
-    year, link = source(cls)
+    year = "–"
     reference = "–"
-    if "arxiv.org" in link:
-        reference = f"[arXiv:{link.rpartition('/')[2]}]({link})"
-    elif link:
-        reference = f"[paper]({link})"
+    code = "–"
+    if cls.publication is not None:
+        year = str(cls.publication.year)
+        reference = _paper(cls.publication.link)
+        if cls.publication.code:
+            code = f"[code]({cls.publication.code})"
     needs = ", ".join(f"`{need}`" for need in sorted(cls.needs))
-    return f"| {cls.title} | [`{cls.name}`](#{cls.name}) | {year or '–'} | {reference} | {needs} |"
+    name = f"[`{cls.name}`](#{cls.name})"
+    return f"| {cls.title} | {name} | {year} | {reference} | {code} | {needs} |"
+
+
+def _paper(link: str) -> str:
+    if "arxiv.org" in link:
+        return f"[arXiv:{link.rpartition('/')[2]}]({link})"
+    return f"[paper]({link})"
 
 
 def _section(cls: type[Method]) -> str:

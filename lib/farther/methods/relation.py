@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from farther.methods.arrays import Array, as_float32, cast, normalised, softmax
-from farther.methods.base import Method, RegionsLike, count_rows, register
+from farther.methods.base import Method, Publication, RegionsLike, count_rows, register
 from farther.methods.logits import Background
 from farther.methods.neighbours import parts_of
 from farther.methods.rows import Rows
@@ -54,6 +54,12 @@ class Relation(Method):
         array([0.5])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Neural Relation Graph: A Unified Framework for Identifying Label Noise and Outlier Data",
+        2023,
+        "https://arxiv.org/abs/2301.12321",
+        code="https://github.com/snu-mllab/Neural-Relation-Graph",
+    )
     title: ClassVar[str] = "Relation"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
     power: PositiveFloat = 1.0

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, squared_norms, whitened
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.linear_algebra import scatter_matrix, whitening
 from farther.methods.mahalanobis import Mahalanobis
 from farther.methods.rows import Rows
@@ -44,6 +44,11 @@ class RelativeMahalanobis(Mahalanobis):
         array([0.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection",
+        2021,
+        "https://arxiv.org/abs/2106.09022",
+    )
     title: ClassVar[str] = "Relative Mahalanobis"
     aliases: ClassVar[tuple[str, ...]] = ("RMDS", "RMD", "Relative Mahalanobis distance")
 

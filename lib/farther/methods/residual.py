@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
+from farther.methods.publications import VIM
 from farther.methods.rows import Rows
 from farther.methods.vim import ViM
 
@@ -40,6 +41,7 @@ class Residual(ViM):
         array([-2.])
     """
 
+    publication: ClassVar[Publication | None] = VIM
     title: ClassVar[str] = "Residual"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
 

@@ -13,6 +13,7 @@ from farther.methods.arrays import Array, at_least, cast
 from farther.methods.base import (
     FitError,
     Method,
+    Publication,
     RegionsLike,
     refuse_other_than_regions,
     register,
@@ -79,6 +80,12 @@ class SAFE(Method):
         [True, False]
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "SAFE: Sensitivity-Aware Features for Out-of-Distribution Object Detection",
+        2023,
+        "https://arxiv.org/abs/2208.13930",
+        code="https://github.com/SamWilso/SAFE_Official",
+    )
     title: ClassVar[str] = "SAFE"
     needs: ClassVar[frozenset[str]] = frozenset({"latent"})
     layer: str | tuple[str, ...] | None = None

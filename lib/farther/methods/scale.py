@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from farther.methods.activations import Percentile, kept_count, largest_values, sharpening
 from farther.methods.arrays import Array, log_sum_exp
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 
@@ -38,6 +38,12 @@ class Scale(Method):
         array([8.0822])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement",
+        2024,
+        "https://arxiv.org/abs/2310.00227",
+        code="https://github.com/kai422/SCALE",
+    )
     title: ClassVar[str] = "SCALE"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 85.0

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, row_products
-from farther.methods.base import Annotation, Method, RegionsLike, register
+from farther.methods.base import Annotation, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import class_means
 from farther.methods.rows import Rows
 
@@ -40,6 +40,12 @@ class SHE(Method):
         array([3., 1.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Out-of-Distribution Detection based on In-Distribution Data Patterns Memorization "
+        "with Modern Hopfield Energy",
+        2023,
+        "https://openreview.net/forum?id=KkazG4lgKL",
+    )
     title: ClassVar[str] = "SHE"
     aliases: ClassVar[tuple[str, ...]] = ("Simplified Hopfield energy",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})

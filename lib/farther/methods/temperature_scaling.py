@@ -12,6 +12,7 @@ from farther.methods.arrays import Array, log_sum_exp, sigmoid, softmax
 from farther.methods.base import (
     FitError,
     Method,
+    Publication,
     RegionsLike,
     count_rows,
     refuse_other_than_regions,
@@ -69,6 +70,12 @@ class TemperatureScaling(Method):
         array([0.7311])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "On Calibration of Modern Neural Networks",
+        2017,
+        "https://arxiv.org/abs/1706.04599",
+        code="https://github.com/gpleiss/temperature_scaling",
+    )
     title: ClassVar[str] = "Temperature scaling"
     aliases: ClassVar[tuple[str, ...]] = ("TempScale", "TempScaling", "TS")
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.rows import Rows
 
 
@@ -62,6 +62,11 @@ class PredictiveEntropy(Method):
         array([-0.5])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
+        2016,
+        "https://arxiv.org/abs/1506.02142",
+    )
     title: ClassVar[str] = "Predictive entropy"
     aliases: ClassVar[tuple[str, ...]] = ("PE",)
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {
@@ -106,6 +111,11 @@ class MutualInformation(Method):
         array([-0.25])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Deep Bayesian Active Learning with Image Data",
+        2017,
+        "https://arxiv.org/abs/1703.02910",
+    )
     title: ClassVar[str] = "Mutual information"
     aliases: ClassVar[tuple[str, ...]] = ("MI",)
     published_entries: ClassVar[dict[str, tuple[str, str]]] = {

@@ -8,9 +8,10 @@ import numpy as np
 from pydantic import PositiveInt
 
 from farther.methods.arrays import Array, squared_norms
-from farther.methods.base import RegionsLike, register
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.linear_algebra import eigenvectors, scatter_matrix
 from farther.methods.logits import LogitsMethod, class_logits, last_layer
+from farther.methods.publications import VIM
 from farther.methods.rows import Rows
 
 
@@ -61,6 +62,7 @@ class ViM(LogitsMethod):
         array([ 0.6931, -1.8731])
     """
 
+    publication: ClassVar[Publication | None] = VIM
     title: ClassVar[str] = "ViM"
     aliases: ClassVar[tuple[str, ...]] = ("Virtual logit matching",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from farther.methods.arrays import Array, log_sum_exp
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.logits import Background, class_columns
 from farther.methods.rows import Rows
 
@@ -48,6 +48,12 @@ class VOS(Method):
         array([0.6931])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "VOS: Learning What You Don't Know by Virtual Outlier Synthesis",
+        2022,
+        "https://arxiv.org/abs/2202.01197",
+        code="https://github.com/deeplearning-wisc/vos",
+    )
     title: ClassVar[str] = "VOS"
     aliases: ClassVar[tuple[str, ...]] = ("Virtual outlier synthesis",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
