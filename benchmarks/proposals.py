@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from farther import detectors
-from farther.detectors.proposals import NetworkSource, read_sources
+from farther.detectors.proposal_sources import NetworkSource, read_sources
 from farther.images.device import inference_mode
 from farther.images.read import load
 

@@ -7,7 +7,7 @@ import torch
 from tests.detectors.demo import IDS, create, scene
 
 from farther.detectors.networks.feature_maps import otsu, salient_boxes
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposal_sources import read_sources, selections
 from farther.errors import ParameterError
 from farther.tables import Regions
 

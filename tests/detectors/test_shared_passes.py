@@ -11,7 +11,7 @@ from tests.support.cases import slow_but
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import SharedPasses, infer_passes, read_passes
 from farther.detectors.passes.dropout import DropoutPass
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposal_sources import read_sources, selections
 from farther.errors import DataError, ParameterError
 from farther.tables import Images
 

@@ -7,10 +7,10 @@ import pytest
 from tests.evaluation.evaluated_runs import write_json, write_split
 
 from farther.curation.decisions import Decision, DecisionsFile
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import evaluate_proposals
+from farther.evaluation.recovery import evaluate_proposals
 from farther.evaluation.reviewed_images import check_reviewed, reviewed_file, with_unlabelled
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.tables import Objects, Regions

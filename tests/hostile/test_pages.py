@@ -18,9 +18,9 @@ from tests.review.conftest import seen
 from tests.support.labelled import labelled, write_tables
 from tests.support.pages import until
 
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import evaluate_proposals
+from farther.evaluation.recovery import evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings
 from farther.monitor.drift import Drift

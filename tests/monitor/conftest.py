@@ -14,7 +14,7 @@ from tests.support.evaluations import evaluation_of
 from farther import detectors
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import infer_passes, read_passes
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposal_sources import read_sources, selections
 from farther.evaluation.files import RunFiles
 from farther.evaluation.results import write_results
 from farther.evaluation.threshold import StoredTau

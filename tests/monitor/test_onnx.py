@@ -26,7 +26,7 @@ from ultralytics.utils.ops import scale_boxes
 
 from farther import detectors, methods
 from farther.detectors.networks.yolo import letterbox
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.errors import DataError, ParameterError
 from farther.methods import activations
 from farther.methods.arrays import normalised
@@ -35,7 +35,7 @@ from farther.metrics import open_set
 from farther.monitor import Bundle
 from farther.monitor.bundle_proposals import BundledProposals
 from farther.monitor.monitor import Monitored
-from farther.monitor.onnx import proposals
+from farther.monitor.onnx import proposal_graphs
 from farther.monitor.onnx.compare import compare
 from farther.monitor.onnx.export import (
     GRAPHS,
@@ -306,7 +306,7 @@ def test_the_graph_drops_the_proposals_on_detections_that_the_pipeline_drops(iou
     ]  # fmt: skip
     expected = open_set.proposals.apart_from_detections(*tables, iou)
     assert 200 < expected.sum() < 1800
-    found = proposals.beside(*(torch.from_numpy(box.astype(float)) for box in boxes), iou)
+    found = proposal_graphs.beside(*(torch.from_numpy(box.astype(float)) for box in boxes), iou)
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
@@ -618,7 +618,7 @@ def export_function(
 )
 def test_functions_that_onnx_has_not_are_computed_by_those_that_it_has(function, values):
     x, file, name = torch.tensor(values), io.BytesIO(), f"aten::{function.__name__}"
-    torch.onnx.register_custom_op_symbolic(name, proposals.SYMBOLICS[name], OPSET)
+    torch.onnx.register_custom_op_symbolic(name, proposal_graphs.SYMBOLICS[name], OPSET)
     try:
         export_function(function, x, file)
     finally:

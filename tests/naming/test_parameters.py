@@ -18,7 +18,7 @@ from farther.datasets.base import FORMATS
 from farther.derived import cutouts
 from farther.derived.base import KINDS
 from farther.detectors import base as detectors
-from farther.detectors import passes, proposals
+from farther.detectors import passes, proposal_sources
 from farther.errors import ParameterError
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.methods.base import METHODS
@@ -33,7 +33,7 @@ REGISTRIES = (
     FORMATS,
     detectors.registry,
     passes.PASSES,
-    proposals.SOURCES,
+    proposal_sources.SOURCES,
     KINDS,
     cutouts.SOURCES,
     METRICS,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tests.evaluation.evaluated_runs import write_json, write_split
 
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import evaluate_proposals
+from farther.evaluation.recovery import evaluate_proposals
 from farther.evaluation.results import write_results
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings, ProposalSettings

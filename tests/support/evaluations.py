@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from farther.evaluation.proposals import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
+from farther.evaluation.recovery import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
 from farther.evaluation.results import (
     BestThresholds,
     ErrorCauses,

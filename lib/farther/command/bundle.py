@@ -287,7 +287,7 @@ def _set_by_hand(project: Project, run: str, by_hand: _ByHand, source: str | Non
         by_hand: The thresholds.
         source: Name of the source of proposals; None where none are called unknown.
     """
-    from farther.detectors.proposals import network_source
+    from farther.detectors.proposal_sources import network_source
     from farther.evaluation.files import RunFiles
     from farther.evaluation.settings import read_settings
     from farther.evaluation.threshold import read_threshold

@@ -166,7 +166,7 @@ def deploy_choices(
         DataError: the run was not evaluated, or a file is damaged.
         ParameterError: a name is unknown.
     """
-    from farther.detectors.proposals import network_source
+    from farther.detectors.proposal_sources import network_source
     from farther.evaluation.deploy.choose import choose_deployment
     from farther.evaluation.deploy.results import DeployChoices
     from farther.evaluation.files import RunFiles

@@ -324,7 +324,7 @@ class ReplayDetector(Detector):
             image_ids: Names of the images.
             selections: Which candidates are proposals, by name.
         """
-        from farther.detectors.networks.proposals import as_regions
+        from farther.detectors.networks.candidate_boxes import as_regions
 
         tables = []
         for selection in selections.values():

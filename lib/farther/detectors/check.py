@@ -17,7 +17,7 @@ from farther.detectors.imported import Imported, Scopes, check_import
 from farther.detectors.known_classes import check_classes, with_class_names
 from farther.detectors.passes import check_detector, read_passes
 from farther.detectors.passes.crops import Crops
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposal_sources import read_sources, selections
 from farther.errors import OPENED_BYTES, FartherError, Finding, ParameterError, shorten
 from farther.images.read import read_header
 from farther.params import check_keys

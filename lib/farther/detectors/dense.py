@@ -24,6 +24,12 @@ from torchvision.models.detection.transform import resize_boxes
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.base import Count, Fraction, LatentDetector, register
+from farther.detectors.networks.candidate_boxes import (
+    ImageProposals,
+    as_regions,
+    select_proposals,
+    top_candidates,
+)
 from farther.detectors.networks.detection import (
     ImageDetections,
     autocast,
@@ -32,12 +38,6 @@ from farther.detectors.networks.detection import (
     pyramid_latent,
 )
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
-from farther.detectors.networks.proposals import (
-    ImageProposals,
-    as_regions,
-    select_proposals,
-    top_candidates,
-)
 from farther.detectors.networks.retinanet import RetinaNetBlueprint, load_retinanet
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.torchvision_builders import (

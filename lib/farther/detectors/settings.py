@@ -47,7 +47,7 @@ class BoxSelection:
 
 @dataclass(frozen=True)
 class ProposalSelection:
-    """Which candidates of a network are proposals; see `farther.detectors.proposals`."""
+    """Which candidates of a network are proposals; see `farther.detectors.proposal_sources`."""
 
     most: int = 100
     iou: float = 0.5
@@ -59,7 +59,7 @@ class ProposalSelection:
 
 @dataclass(frozen=True)
 class MapSelection(ProposalSelection):
-    """Which regions of a feature map are proposals; see `farther.detectors.proposals`."""
+    """Which regions of a feature map are proposals; see `farther.detectors.proposal_sources`."""
 
     thresholds: int = 3
 

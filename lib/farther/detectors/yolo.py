@@ -15,9 +15,13 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, logsigmoid
 
 from farther.detectors.base import Count, Fraction, LatentDetector, ReplayDetector, register
+from farther.detectors.networks.candidate_boxes import (
+    ImageProposals,
+    select_proposals,
+    top_candidates,
+)
 from farther.detectors.networks.detection import ImageDetections, autocast, pyramid_latent
 from farther.detectors.networks.feature_maps import nearest, salient_pixels
-from farther.detectors.networks.proposals import ImageProposals, select_proposals, top_candidates
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, recorded_calls
 from farther.detectors.networks.yolo import (

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from farther.detectors.proposals import SecondDetector, Source
+from farther.detectors.proposal_sources import SecondDetector, Source
 from farther.errors import ParameterError, choose
 from farther.evaluation.files import RunFiles
-from farther.evaluation.proposals import RecoveredRun, evaluate_proposals
+from farther.evaluation.recovery import RecoveredRun, evaluate_proposals
 from farther.evaluation.results import read_results, write_results
 from farther.evaluation.reviewed_images import reviewed_file
 from farther.evaluation.settings import EvaluationSettings

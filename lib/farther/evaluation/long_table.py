@@ -46,7 +46,7 @@ from pathlib import Path
 import polars as pl
 
 from farther.evaluation.paths import RunFiles
-from farther.evaluation.proposals import RecoveredRun
+from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
     CLOSED_SET_KEYS,
     BackgroundResults,

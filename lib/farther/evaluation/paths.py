@@ -32,7 +32,7 @@ Below the artifacts folder:
     proposals/<run>/<source>/<split>/
         class-agnostic boxes with an objectness
     recovered/<run>/results.json
-        unknown objects that they recover; see `farther.evaluation.proposals`
+        unknown objects that they recover; see `farther.evaluation.recovery`
     recovered/<run>/called/<source>/<split>.parquet
         those called unknown (`farther.tables.unknown_proposals.UnknownProposalTable`)
     with_proposals/<run>/<method>.json

@@ -16,7 +16,7 @@ from farther.curation.decisions import DecisionsFile
 from farther.errors import DataError
 from farther.tables.files import is_present
 
-#: `farther.evaluation.proposals.SourceResults.rule` of results without these images.
+#: `farther.evaluation.recovery.SourceResults.rule` of results without these images.
 REVIEWED: Final = "reviewed"
 
 

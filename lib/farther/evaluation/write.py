@@ -12,7 +12,7 @@ from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import long_table, write_long_table
 from farther.evaluation.metric_files import metric_files
-from farther.evaluation.proposals import RecoveredRun
+from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import Evaluation, write_results
 from farther.tables.documents import json_text
 from farther.tables.files import inside

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from farther.detectors.proposals import NetworkSource, Source, read_sources
+from farther.detectors.proposal_sources import NetworkSource, Source, read_sources
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
 from farther.metrics.open_set.proposals import apart_from_detections

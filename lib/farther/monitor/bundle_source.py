@@ -16,7 +16,7 @@ from farther.detectors import Detector
 from farther.detectors.known_classes import with_class_names
 from farther.detectors.passes import read_passes
 from farther.detectors.passes.crops import Crops
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.results import read_evaluation

@@ -17,7 +17,7 @@ from farther.datasets import image_roots
 from farther.detectors import Adapter, Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass, read_passes
-from farther.detectors.proposals import read_sources, selections
+from farther.detectors.proposal_sources import read_sources, selections
 from farther.detectors.settings import ProposalSelection
 from farther.evaluation.cost import (
     CostParams,

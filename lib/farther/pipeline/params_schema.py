@@ -283,7 +283,7 @@ def _review(schemas: Schemas) -> JsonSchema:
 def _detectors(schemas: Schemas) -> JsonSchema:
     from farther.detectors.base import registry
     from farther.detectors.passes import PASSES, Pass
-    from farther.detectors.proposals import SOURCES, Source
+    from farther.detectors.proposal_sources import SOURCES, Source
     from farther.params import RunEntry
 
     entry = schemas.of(RunEntry)

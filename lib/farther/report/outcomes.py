@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farther.evaluation.proposals import RecoveredObjects, SourceResults
+from farther.evaluation.recovery import RecoveredObjects, SourceResults
 from farther.report.results import Run
 
 #: Counts of an evaluation → outcome of an unknown object, in the order in which bars stack them.

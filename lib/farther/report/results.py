@@ -15,7 +15,7 @@ from farther import curation, methods
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.proposals import RecoveredRun, SourceResults, read_recovered
+from farther.evaluation.recovery import RecoveredRun, SourceResults, read_recovered
 from farther.evaluation.results import (
     Evaluation,
     FittedMethod,

@@ -14,10 +14,10 @@ from farther.curation import Benchmark, Fates, read_rules
 from farther.curation.decisions import IMAGE
 from farther.curation.fates import NO_OBJECT
 from farther.datasets import image_roots
-from farther.detectors.proposals import Source, read_sources
+from farther.detectors.proposal_sources import Source, read_sources
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
-from farther.evaluation.proposals import read_proposals, read_recovered
+from farther.evaluation.recovery import read_proposals, read_recovered
 from farther.evaluation.threshold import read_threshold
 from farther.metrics.open_set.proposals import apart_from_detections
 from farther.review.catalogue import SIMILARITY, Catalogue, largest_evidence

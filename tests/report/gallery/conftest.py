@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from tests.support.evaluations import evaluation_of
 
-from farther.evaluation.proposals import RecoveredRun, SourceResults
+from farther.evaluation.recovery import RecoveredRun, SourceResults
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodTestSplit, Run

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from farther.command.doctor.inspection import Inspection
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.errors import Finding, refused
 from farther.evaluation.kept_proposals import check_second_detectors
 

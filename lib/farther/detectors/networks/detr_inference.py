@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.hub import Prepared, masks
+from farther.detectors.networks.candidate_boxes import ImageProposals, select_proposals
 from farther.detectors.networks.detection import ImageDetections, autocast
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means, published_cells
-from farther.detectors.networks.proposals import ImageProposals, select_proposals
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, recorded_calls, replaced_outputs
 from farther.detectors.settings import (

@@ -23,6 +23,11 @@ from torchvision.models.detection.transform import resize_boxes
 from torchvision.ops import batched_nms
 from torchvision.ops import boxes as box_ops
 
+from farther.detectors.networks.candidate_boxes import (
+    ImageProposals,
+    class_scores,
+    select_proposals,
+)
 from farther.detectors.networks.detection import (
     ImageDetections,
     as_floats,
@@ -33,7 +38,6 @@ from farther.detectors.networks.detection import (
 )
 from farther.detectors.networks.feature_maps import salient_pixels
 from farther.detectors.networks.heads import VARIANCE_HEAD, corner_variances, resize_variances
-from farther.detectors.networks.proposals import ImageProposals, class_scores, select_proposals
 from farther.detectors.networks.replay import Candidates, Dropout, RowOutputs
 from farther.detectors.networks.taps import Taps
 from farther.detectors.settings import (

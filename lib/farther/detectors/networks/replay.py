@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from farther.detectors.networks.candidate_boxes import ImageProposals
 from farther.detectors.networks.detection import ImageDetections
-from farther.detectors.networks.proposals import ImageProposals
 from farther.detectors.networks.taps import find_module, output_shape
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
@@ -196,7 +196,7 @@ class ProposalSource(Protocol):
     """Detections of one batch with the proposals of the same run of the network."""
 
     def proposals(self, selection: ProposalSelection) -> list[ImageProposals]:
-        """The proposals of each image; see `farther.detectors.networks.proposals`."""
+        """The proposals of each image; see `farther.detectors.networks.candidate_boxes`."""
 
 
 class CandidateSource(Protocol):

@@ -16,7 +16,7 @@ from farther.images.read import load
 from farther.monitor.bundle import Bundle
 from farther.monitor.monitor import Monitor, Monitored
 from farther.monitor.onnx.export import inputs_of
-from farther.monitor.onnx.proposals import OF_PROPOSALS
+from farther.monitor.onnx.proposal_graphs import OF_PROPOSALS
 from farther.tables import Regions
 
 #: Outputs that are compared as numbers.

@@ -43,7 +43,7 @@ from farther.monitor.onnx.networks import (
     YoloGraph,
 )
 from farther.monitor.onnx.preprocessing import described
-from farther.monitor.onnx.proposals import OF_PROPOSALS, SYMBOLICS, beside
+from farther.monitor.onnx.proposal_graphs import OF_PROPOSALS, SYMBOLICS, beside
 from farther.tables import Header
 from farther.tables.files import digest
 

@@ -24,9 +24,13 @@ from farther.detectors.dense import DenseDetector, decode, scores_of, select
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.networks import detr_inference
+from farther.detectors.networks.candidate_boxes import (
+    class_scores,
+    select_proposals,
+    top_candidates,
+)
 from farther.detectors.networks.faster_rcnn import distinct_levels, run_rpn, select_detections
 from farther.detectors.networks.pooling import fitting_levels
-from farther.detectors.networks.proposals import class_scores, select_proposals, top_candidates
 from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.settings import BoxSelection, ProposalSelection, StoredColumns
@@ -133,7 +137,7 @@ class BoxGraph(Graph):
     ) -> Columns:
         """The columns of the proposals.
 
-        See `farther.detectors.networks.proposals.select_proposals` for the arguments.
+        See `farther.detectors.networks.candidate_boxes.select_proposals` for the arguments.
         """
         if self.proposed is None:
             return {}

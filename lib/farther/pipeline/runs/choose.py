@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from farther.detectors.proposals import network_source
+from farther.detectors.proposal_sources import network_source
 from farther.evaluation.deploy.choose import write_choice
 from farther.evaluation.deploy.results import Budget
 from farther.evaluation.files import RunFiles

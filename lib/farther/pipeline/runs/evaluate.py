@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from farther.detectors.proposals import read_sources
+from farther.detectors.proposal_sources import read_sources
 from farther.evaluation.evaluate import EvaluatedRun, EvaluationCode, compute_metrics
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_proposals import check_second_detectors, update_proposals
 from farther.evaluation.kept_with_proposals import update_with_proposals
-from farther.evaluation.proposals import RecoveredRun, read_recovered
+from farther.evaluation.recovery import RecoveredRun, read_recovered
 from farther.evaluation.settings import EvaluationSettings, read_settings
 from farther.evaluation.write import write_run
 from farther.incremental.code import code_digest

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from farther.evaluation.proposals import RecoveredObjects, SourceResults
+from farther.evaluation.recovery import RecoveredObjects, SourceResults
 from farther.evaluation.with_proposals import CHANGED, MethodWithProposals
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from farther.detectors.proposals import NetworkSource, SecondDetector, Source
+from farther.detectors.proposal_sources import NetworkSource, SecondDetector, Source
 from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit

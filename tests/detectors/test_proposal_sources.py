@@ -11,7 +11,7 @@ from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.imported import import_splits
 from farther.detectors.inference import ProposalFolders, infer_splits
-from farther.detectors.proposals import SOURCES, network_source, read_sources, selections
+from farther.detectors.proposal_sources import SOURCES, network_source, read_sources, selections
 from farther.detectors.settings import ProposalSelection
 from farther.errors import ParameterError
 from farther.tables import Images, Regions, RegionsFolder

@@ -8,12 +8,12 @@ import torch
 from tests.evaluation.evaluated_runs import write_json, write_scores, write_split
 from torchvision.ops import nms
 
-from farther.detectors.proposals import ImportedBoxes, SecondDetector, read_sources
+from farther.detectors.proposal_sources import ImportedBoxes, SecondDetector, read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_proposals import check_second_detectors
-from farther.evaluation.proposals import (
+from farther.evaluation.recovery import (
     class_agnostic_nms,
     evaluate_proposals,
     read_proposals,
