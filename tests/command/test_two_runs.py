@@ -143,6 +143,7 @@ def test_replicates_of_the_detector_have_the_interval_of_the_evaluation(project)
     for name, key in (("map", "ap"), ("map50", "ap50")):
         stored = evaluation.report.closed_set.intervals[key]
         assert bootstrap.interval(replicates[name]) == pytest.approx(stored)
+    assert "accuracy" not in replicates
 
 
 def test_methods_and_metrics_are_chosen_by_any_of_their_names(project, capsys):

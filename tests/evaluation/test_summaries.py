@@ -12,12 +12,14 @@ from tests.support.fitting import write_fitted
 
 from farther.command import main
 from farther.evaluation import summaries
+from farther.evaluation.detector import known_class_replicates
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.results import GroupResults, SplitResults
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
+from farther.metrics.statistics import bootstrap
 from farther.scoring.inputs import TauSettings
 from farther.tables import Header, Images, Objects, Regions, Scores
 
@@ -96,6 +98,14 @@ def test_accuracy_is_that_of_the_labels_and_falls_on_shifted_images(classifier):
     assert low <= accuracy <= high
     assert found.shifted["c1"]["accuracy"] < accuracy
     assert json.loads((files.metrics / "detector.json").read_text())["accuracy"] == accuracy
+
+
+def test_replicates_of_a_classifier_have_the_interval_of_its_accuracy(classifier):
+    files, report = classifier
+    inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=100))
+    replicates = known_class_replicates(inputs)
+    stored = report.classifier.intervals["accuracy"]
+    assert bootstrap.interval(replicates["accuracy"]) == pytest.approx(stored)
 
 
 def test_means_over_near_splits_are_those_of_their_values_and_near_is_harder_than_far(classifier):

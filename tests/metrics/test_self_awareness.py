@@ -249,3 +249,13 @@ def test_the_qualities_printed_in_the_paper_come_out(balanced, laece, lrp, idq, 
 def test_impossible_ious_are_refused(case, iou):
     with pytest.raises(ParameterError, match="iou"):
         self_awareness.evaluate(*case, iou=iou)
+
+
+def test_a_bin_has_the_means_of_its_detections(objects, regions):
+    truth = objects(("a", FIRST, "cat"))
+    # Both in the bin from 0.88 to 0.92; one is right with an IoU of 1, the other wrong.
+    found = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.91))
+    metrics = self_awareness.evaluate(truth, found)
+    assert metrics["reliability"]["confidence"][22] == pytest.approx(0.905)
+    assert metrics["reliability"]["performance"][22] == pytest.approx(0.5)
+    assert metrics["laece"] == pytest.approx(0.405)
