@@ -58,6 +58,7 @@ COMPONENTS = 32
 GIVEN: dict[str, dict[str, Any]] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["layer1"]},
+    "fused": {"of": ["energy", "mahalanobis"]},
 }
 #: Further rows: the method, and its parameters.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -433,6 +433,7 @@ def fitted_files() -> None:
         "gram": {"layer": ("layer2",)},
         "temperature_scaling": {"temperature": 2.0},
         "imported": {"file": "a.csv"},
+        "fused": {"of": ["energy", "knn"]},
     }
     for name in METHODS.names():
         with suppress(FartherError):

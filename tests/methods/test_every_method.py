@@ -19,6 +19,7 @@ PARAMS: dict[str, dict] = {
     "knn": {"k": 3},
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
+    "fused": {"of": ["energy", "mahalanobis"]},
 }
 #: All but those that learn from a pass, read columns that mean unknown objects, or were computed
 #: elsewhere, which have tests of their own.
@@ -317,11 +318,11 @@ def test_a_method_is_imported_without_the_others():
 def _without(regions: Regions, method: methods.Method) -> Regions:
     """Regions with meaningless logits and labels where the method does not declare their use."""
     columns = regions.columns()
-    if "logits" not in method.needs:
+    if "logits" not in method.inputs:
         columns["logits"] = np.ones_like(regions.logits)
-    if "labels" not in method.needs:
+    if "labels" not in method.inputs:
         columns["label"] = np.zeros_like(regions.label)
-    if "score" not in method.needs:
+    if "score" not in method.inputs:
         columns["score"] = np.full_like(regions.score, 0.5)
     return Regions(header=regions.header, **columns)
 

@@ -12,6 +12,7 @@ PARAMS: dict[str, dict] = {
     "knn": {"k": 3},
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
+    "fused": {"of": ["energy", "mahalanobis"]},
 }
 #: Limits from which on the steps are others.
 LIMITS = {

@@ -74,9 +74,12 @@ def test_a_published_method_has_its_paper_as_fields_and_among_its_references(nam
     "name", [name for name in methods.names() if methods.get(name)._fit is not methods.Method._fit]
 )
 def test_fitted_attributes_are_documented_and_no_others(name, make):
-    params = {"knn": {"k": 3}, "gram": {"layer": ["deep"]}, "imported": {"file": "theirs.csv"}}.get(
-        name, {}
-    )
+    params = {
+        "knn": {"k": 3},
+        "gram": {"layer": ["deep"]},
+        "imported": {"file": "theirs.csv"},
+        "fused": {"of": ["energy", "msp"]},
+    }.get(name, {})
     method = methods.create(name, **params).fit(make())
     if method.wants_pass is not None:
         method.learn_pass(make(), make(shift=1.0))
@@ -84,7 +87,9 @@ def test_fitted_attributes_are_documented_and_no_others(name, make):
         method.learn_scores({})
     found = vars(method)
     fitted = {
-        attribute for attribute in found if attribute.endswith("_") and attribute != "fitted_on_"
+        attribute
+        for attribute in found
+        if attribute.endswith("_") and not attribute.endswith("fitted_on_")
     }
     documented = set(
         re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"])

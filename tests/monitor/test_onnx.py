@@ -410,6 +410,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "oodl": [{"components": 4}, {"kernel": "nystroem", "components": 4}],
     "openmax": [{}, {"alpha": 2}],
     "mcm": [{"temperature": 0.3}],
+    "fused": [{"of": ["energy", "knn"], "by": by} for by in ("mean", "fisher", "simes")],
     "vim": [{"dim": 6}],
     "residual": [{"dim": 6}],
     "mahalanobis": [{}, {"layer": "latent"}],

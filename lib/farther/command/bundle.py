@@ -141,7 +141,7 @@ def bundle(
             "has the thresholds of the pipeline: add --max-false-alarms 0.05, or leave out METHOD"
         )
 
-    method_entry = read_entry(method, methods[method] or {})
+    method_entry = read_entry(method, methods[method] or {}, methods)
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     source = BundleSource(files, entry, method_entry, inference, chosen)

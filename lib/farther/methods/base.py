@@ -222,6 +222,23 @@ class Method(Parameters, ABC):
         """
 
     @property
+    def wants_validation(self) -> bool:
+        """True if `learn_validation` must be called after `fit`."""
+        return False
+
+    def learn_validation(self, regions: RegionsLike) -> None:
+        """Fits to in-distribution validation detections; called after `fit`.
+
+        Raises:
+            FitError: they lack a column, or do not suffice.
+        """
+
+    @property
+    def parts(self) -> Mapping[str, str]:
+        """Name of each method that this one is made of → its registered name; {} for none."""
+        return {}
+
+    @property
     def wants_pass(self) -> str | None:
         """Name of the pass whose regions `learn_pass` must be called with after `fit`.
 

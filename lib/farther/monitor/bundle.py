@@ -24,6 +24,7 @@ from farther.errors import DataError
 from farther.incremental.code import modules_digest
 from farther.incremental.keyed import content_digest
 from farther.methods import Method, load
+from farther.methods.base import METHODS
 from farther.monitor.bundle_info import BundleInfo
 from farther.naming.registry import build
 from farther.tables import Header
@@ -146,4 +147,5 @@ def header_digest(header: Header) -> str:
 
 def code_digest(adapter: Detector, method: Method) -> str:
     """Digest of the code that detects and scores."""
-    return modules_digest(*adapter.code_modules, type(method).__module__)
+    of_parts = [METHODS.get(name).__module__ for name in method.parts.values()]
+    return modules_digest(*adapter.code_modules, type(method).__module__, *of_parts)

@@ -33,7 +33,7 @@ from farther.incremental.code import code_digest
 from farther.incremental.keyed import key_of, write_record
 from farther.naming.registry import build
 from farther.params import section
-from farther.scoring.entries import MethodEntry, read_entry
+from farther.scoring.entries import MethodEntry, read_entries
 from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import inside
@@ -53,7 +53,7 @@ def measure_costs() -> None:
     """
     params = build(CostParams, "params.yaml: cost", section("cost"))
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
-    entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
+    entries = read_entries(section("methods"))
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     # A new project without CLIP has no section `embed`.
     encoder = (section().get("embed") or {}).get("encoder")

@@ -51,8 +51,9 @@ def _labels_unknown(detector: Mapping[str, Any]) -> bool:
 def _kind_of_score(entry: Mapping[str, Any], method: str, detector: Mapping[str, Any]) -> str:
     """`TEXT` for scores from similarities to texts, else `POST_HOC`."""
     needs: frozenset[str] = frozenset()
-    if method in methods.names():
-        needs = methods.get(method).needs
+    for name in (method, *(entry.get("of") or ())):
+        if name in methods.names():
+            needs |= methods.get(name).needs
     pass_settings = (detector.get("passes") or {}).get(entry.get("pass")) or {}
 
     text_inputs: frozenset[str] = frozenset()

@@ -7,6 +7,7 @@
       knn: {search: {ood_split: coco_choose, grids: {knn: {k: [1, 10, 50]}}}}
       odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
       react: {fit_on: val}
+      fused: {of: [sharpness, knn]}
 
 The name of an entry names its folders and its row in tables. It is also the method's name, unless
 `method` gives another one, so that a method can be listed with several sets of parameters. `pass`
@@ -107,6 +108,17 @@ class MethodEntry(Parameters):
         choice = self.search or self.oracle
         return sorted(choice.grids) if choice and choice.grids else [self.method]
 
+    @property
+    def methods_with_parts(self) -> list[str]:
+        """`methods`, and those that they are made of.
+
+        Raises:
+            ParameterError: see `create`.
+        """
+        if self.search or self.oracle:
+            return self.methods
+        return [*self.methods, *sorted(set(self.create().parts.values()))]
+
     def create(self) -> Method:
         """The method with its parameters, before anything is chosen.
 
@@ -116,17 +128,30 @@ class MethodEntry(Parameters):
         return METHODS.create(self.method, **self.params)
 
 
-def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
+def read_entries(section: Mapping[str, Mapping[str, Any] | None]) -> list[MethodEntry]:
+    """The entries of section `methods`, checked; see `read_entry`."""
+    return [read_entry(name, values or {}, section) for name, values in section.items()]
+
+
+def read_entry(
+    name: str,
+    values: Mapping[str, Any],
+    section: Mapping[str, Mapping[str, Any] | None] | None = None,
+) -> MethodEntry:
     """An entry, checked.
 
     Args:
         name, values: The entry's name, and what it says.
+        section: All entries: those that this one is made of (`of`) are looked up there.
 
     Raises:
-        ParameterError: a method is unknown, both kinds of choice are asked for, or parameters are
-            given to a choice.
+        ParameterError: a method is unknown, both kinds of choice are asked for, parameters are
+            given to a choice, or an entry that this one is made of does not score detections with
+            the parameters that it states.
     """
     params = dict(values)
+    if section is not None and isinstance(params.get("of"), list):
+        params["of"] = _looked_up(name, params["of"], section)
     chosen: dict[str, Any] = {
         key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params
     }
@@ -147,3 +172,20 @@ def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
     for method in entry.methods:
         METHODS.get(method)
     return entry
+
+
+def _looked_up(
+    name: str, parts: list[Any], section: Mapping[str, Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    """{part: its parameters}, those of the entries of the same names where there are any."""
+    params_by_part = {}
+    for part in parts:
+        params = dict(section.get(str(part)) or {})
+        chosen = sorted({"pass", "search", "oracle", "fit_on"} & params.keys())
+        if chosen:
+            raise ParameterError(
+                f"methods.{name}: 'of' names the entry {part!r}, which has {chosen[0]!r}; only "
+                "entries with plain parameters can be parts"
+            )
+        params_by_part[str(part)] = params
+    return params_by_part

@@ -194,6 +194,8 @@ class RunRegions:
         method.fit(self.training_of(method))
         if pass_regions is not None:
             method.learn_pass(self.training, pass_regions)
+        if method.wants_validation:
+            method.learn_validation(self.calibration)
         if method.wants_split is not None:
             method.learn_split(self.calibration, self.above(method.wants_split))
         if isinstance(method, ImportedScores):

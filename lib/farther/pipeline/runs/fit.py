@@ -8,7 +8,7 @@ from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.incremental.code import code_digest
 from farther.naming.registry import build
 from farther.params import run_entry, section
-from farther.scoring.entries import read_entry
+from farther.scoring.entries import read_entries
 from farther.scoring.fit import fit_run
 from farther.scoring.inputs import FitSection, RunRegions
 from farther.scoring.search import search
@@ -27,10 +27,10 @@ def work(run: str) -> str:
     rule = section("threshold") | detector["threshold"]
     thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
     settings = build(FitSection, "params.yaml: fit", section("fit")).fit_settings()
-    entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
+    entries = read_entries(section("methods"))
     code = {}
     for entry in entries:
-        digests = [code_digest("kept", "fit", method) for method in entry.methods]
+        digests = [code_digest("kept", "fit", method) for method in entry.methods_with_parts]
         if entry.search or entry.oracle:
             digests.append(code_digest("kept", "search"))
         code[entry.name] = " ".join([*digests, code_digest("files", "methods", entry.name)])
