@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from farther.methods.arrays import Array
+from farther.methods.arrays import Array, cast
 from farther.methods.base import (
     METHODS,
     FitError,
@@ -278,11 +278,10 @@ class Fused(Method):
             return rows.xp.sum(rows.xp.log(shares), axis=1)
         if self.by == "logistic":
             return self._log_odds(shares) @ self.weights_
-        rising = rows.xp.sort(shares, axis=1)
-        bounds = []
-        for place in range(len(self.parts)):
-            bounds.append(rising[:, place] * (len(self.parts) / (place + 1)))
-        return rows.xp.min(rows.xp.stack(bounds, axis=1), axis=1)
+        # The k of p_(k) is the number of shares that are not larger.
+        not_larger = cast(shares[:, None, :] <= shares[:, :, None], shares.dtype)
+        bounds = len(self.parts) * shares / rows.xp.sum(not_larger, axis=2)
+        return rows.xp.min(bounds, axis=1)
 
 
 def _prefix(part: str) -> str:
