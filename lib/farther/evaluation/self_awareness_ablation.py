@@ -202,8 +202,8 @@ def over_ious(run: SelfAwareRun) -> list[dict[str, Any]]:
 def over_dummy_detections(run: SelfAwareRun) -> list[dict[str, Any]]:
     """Validation images whose detections are filled up to k by dummies, and without (Table A.13).
 
-    All detections count, whatever their confidence. Dummies have confidence 0. Those of an image are spread evenly over the classes: the expectation
-    of the paper's random ones.
+    All detections count, whatever their confidence. Dummies have confidence 0. Those of an image
+    are spread evenly over the classes: the expectation of the paper's random ones.
     """
     images = run.held_out
     is_kept = np.ones(len(images.regions), dtype=bool)
