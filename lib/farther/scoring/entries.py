@@ -7,12 +7,13 @@
       knn: {search: {ood_split: coco_choose, grids: {knn: {k: [1, 10, 50]}}}}
       odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
       react: {fit_on: val}
+      vos: {runs: [voc-vos]}
 
 The name of an entry names its folders and its row in tables. It is also the method's name, unless
 `method` gives another one, so that a method can be listed with several sets of parameters. `pass`
 names the pass of a run that is scored instead of its detections. `fit_on` names another ID split to
-learn from than `fit.split`. `search` and `oracle` choose the parameters; all other keys are the
-method's parameters.
+learn from than `fit.split`. `runs` names the runs that it is for. `search` and `oracle` choose the
+parameters; all other keys are the method's parameters.
 
 User-defined methods are in the project's folder `extensions/`: see `farther.naming.extensions`.
 """
@@ -65,6 +66,8 @@ class MethodEntry(Parameters):
             scores the run's own detections.
         fit_on: The ID split that is learned from, in the place of `fit.split`. With `pass`: `pass`,
             the rows of the extra inference in `fit.split`, or `detections`, the run's own.
+        runs: The runs that it is for, such as those of detectors that were trained for the method;
+            null for all.
     """
 
     name: str
@@ -74,6 +77,7 @@ class MethodEntry(Parameters):
     oracle: ParameterChoice | None = None
     pass_name: str | None = None
     fit_on: str = "pass"
+    runs: list[str] | None = None
 
     @property
     def fit_split(self) -> str | None:
@@ -128,7 +132,7 @@ def read_entry(name: str, values: Mapping[str, Any]) -> MethodEntry:
     """
     params = dict(values)
     chosen: dict[str, Any] = {
-        key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params
+        key: params.pop(key) for key in ("search", "oracle", "fit_on", "runs") if key in params
     }
     chosen["pass_name"] = params.pop("pass", None)
     method = canonical_method(params.pop("method", name))
