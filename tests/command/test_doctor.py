@@ -128,6 +128,7 @@ def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
         params["methods"]["knnn"] = {}
         params["methods"]["gen"] = {"gama": 0.5}
         params["methods"]["react"] = {"fit_on": "vall"}
+        params["methods"]["vos"] = {"runs": ["voc-voss"]}
         params["detectors"]["voc-vos"]["benchmark"] = "vok"
         params["evaluate"]["iou"] = 2
         params["scoring"]["device"] = "tpu"
@@ -142,11 +143,13 @@ def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
         "methods.knnn",
         "methods.gen",
         "methods.react",
+        "methods.vos",
         "detectors.voc-vos",
         "evaluate",
         "scoring",
     }
     assert "methods.react.fit_on is 'vall', which is not an ID split" in wrong["methods.react"]
+    assert "Did you mean 'voc-vos'?" in wrong["methods.vos"]
     assert "Did you mean 'knn'?" in wrong["methods.knnn"]
     assert "unknown parameter 'gama'" in wrong["methods.gen"]
     assert "Did you mean 'voc'?" in wrong["detectors.voc-vos"]

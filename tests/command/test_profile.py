@@ -163,6 +163,18 @@ def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
 
 
 @pytest.mark.parametrize("name", ALL_PROFILES)
+def test_vos_is_a_score_of_detectors_that_were_trained_by_vos(name):
+    params = read(name)
+    trained = set()
+    for run, values in params["detectors"].items():
+        if Path(values["weights"]).stem.endswith("vos"):
+            trained.add(run)
+    for values in params["methods"].values():
+        if values.get("method") == "vos" or "output" in values:
+            assert set(values["runs"]) == trained
+
+
+@pytest.mark.parametrize("name", ALL_PROFILES)
 def test_classes_that_a_file_does_not_name_are_those_of_its_dataset(name):
     params = read(name)
     for values in params["detectors"].values():

@@ -2,6 +2,7 @@ import json
 import os
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +27,10 @@ from farther.detectors.networks.detr_inference import decoder_parts, pool_latent
 from farther.detectors.networks.replay import Dropout
 from farther.detectors.settings import BoxSelection, Pooling
 from farther.errors import DataError, FartherError, ParameterError
+from farther.metrics.self_awareness import image_uncertainty
+from farther.params import parse
 
+ROOT = Path(__file__).parents[2]
 CLASSES = ("cat", "dog", "bird", "cow")
 WIDTHS = [8, 16, 24, 32]
 
@@ -409,6 +413,30 @@ def test_a_query_may_count_for_several_classes_or_for_its_best_one(folders, imag
     assert len(np.unique(several.box, axis=0)) < len(several)
     assert len(np.unique(one.box, axis=0)) == len(one) == len(np.unique(several.box, axis=0))
     assert (one.label == one.logits.argmax(1)).all()
+
+
+def test_the_saod_profile_has_100_detections_of_deformable_detr_in_each_image(tmp_path, images):
+    profile = parse((ROOT / "profiles/saod.yaml").read_text())
+    params = dict(profile["detectors"]["gen-d_detr"]["params"])
+    del params["classes"]  # those of COCO; these networks have four
+    torch.manual_seed(0)
+    blueprint = make_blueprint("deformable_detr")
+    config = {**blueprint.config, "num_queries": 30}  # 30 queries of 4 classes: 120 candidates
+    network = build_network(DetrBlueprint(config, blueprint.processor, CLASSES)).eval()
+    for module in network.class_embed:
+        nn.init.constant_(module.bias, -6.0)  # scores about 0.002
+    folder = save_folder(tmp_path, "deformable_detr", network)
+
+    found = make_detector(folder, **params).detect(images)
+    _, counts = np.unique(found.image_id, return_counts=True)
+    assert counts.tolist() == [100] * len(images)
+    assert found.score.max() < 0.05  # the default threshold leaves none of them
+    assert len(make_detector(folder).detect(images)) == 0
+
+    # So sum and mean of the uncertainties differ by the factor 100, and rank images alike.
+    names = sorted(set(found.image_id))
+    total = image_uncertainty.of_confidence(found, names, "sum")
+    assert_allclose(total, 100 * image_uncertainty.of_confidence(found, names, "mean"))
 
 
 def test_suppression_and_limits_apply_when_asked_for():

@@ -127,8 +127,8 @@ SELF_AWARENESS = {
 @pytest.mark.parametrize(
     ("group", "metric", "part", "value"),
     [
-        ("wilderness_errors", "detections", "recall=0.3", 8),
-        ("wilderness_errors", "correct", "recall=0.3", 0.75),
+        ("wilderness_errors", "detections", "set=open, recall=0.3", 8),
+        ("wilderness_errors", "correct", "set=open, recall=0.3", 0.75),
         ("operating_points", "f", "beta=1, ratio=1", 0.8),
         ("background", "sd", "class=boat, objects=known", 0.25),
         ("self_awareness", "self_awareness_auroc", "", 0.8),
@@ -154,7 +154,7 @@ def test_values_of_papers_tables_are_parts(group, metric, part, value):
 
 def test_values_of_papers_tables_have_intervals_splits_and_units():
     table = long_table(evaluation_of(wilderness=WILDERNESS, self_awareness=SELF_AWARENESS))
-    share = one(table, metric="correct", part="recall=0.3")
+    share = one(table, metric="correct", part="set=open, recall=0.3")
     assert (share["low"], share["high"]) == (0.5, 0.9)
     precision = one(table, metric="ap", part="dummies=10")
     assert (precision["split"], precision["low"], precision["high"]) == ("val", 0.3, 0.5)

@@ -106,6 +106,14 @@ def test_crops_that_do_not_fit_the_run_are_refused(make, tmp_path, least, change
             run.on(entry)
 
 
+def test_a_method_is_for_the_runs_that_its_entry_names(tmp_path):
+    entry = read_entry("vos", {"runs": ["voc-vos", "bdd-vos"]})
+    of_vos = RunRegions(tmp_path, name="voc-vos")
+    assert of_vos.on(entry) is of_vos
+    with pytest.raises(FitError, match="`runs` lists it for voc-vos, bdd-vos only"):
+        RunRegions(tmp_path, name="voc-yolov8").on(entry)
+
+
 def test_a_method_learns_from_no_split_that_results_are_reported_on(make, tmp_path):
     for split in ("train", "val", "test", "far"):
         make(30).write(tmp_path / split)

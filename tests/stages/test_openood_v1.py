@@ -18,6 +18,7 @@ from tests.stages.test_openood import digests as digests  # a fixture
 from tests.stages.test_openood import write_data
 from torchvision.transforms._presets import ImageClassification
 
+from farther import methods
 from farther.command.doctor import examine
 from farther.command.profile import placed
 from farther.command.project import Project
@@ -30,7 +31,7 @@ from farther.detectors.classifier import (
 )
 from farther.errors import ParameterError
 from farther.params import parse
-from farther.tables import Objects, Regions
+from farther.tables import Header, Images, Objects, Regions
 from farther.tables.documents import read_json
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +112,54 @@ def test_open_set_recognition_has_four_datasets_and_five_divisions_of_each():
             assert made.task == "osr"
             divisions.add(rules.id_classes)
         assert len(divisions) == 5
+
+
+#: Parameters that Section 4.1 has tuned, by entry.
+TUNED = {
+    "energy": "temperature",
+    "react": "percentile",
+    "vim": "dim",
+    "knn": "k",
+    "dice": "percentile",
+    "temperature_searched": "temperature",
+}
+
+
+@pytest.mark.parametrize("name", [*sorted(DISTANCES), "openood-v1-osr"])
+def test_parameters_are_the_best_of_up_to_five_values_on_the_validation_split(name):
+    params = read(name)
+    for entry, parameter in TUNED.items():
+        search = params["methods"][entry]["search"]
+        assert search["ood_split"] == "validation"
+        (grid,) = search["grids"].values()
+        assert list(grid) == [parameter]
+        assert 4 <= len(set(grid[parameter])) <= 5
+    for entry in params["benchmarks"].values():
+        made = benchmark("b", entry)
+        assert made.splits["validation"].use == "validation"
+        assert "validation" not in made.test_splits
+
+
+@pytest.mark.parametrize(("features", "dimension"), [(84, 42), (512, 128)])
+def test_vim_of_open_set_recognition_may_have_the_128_dimensions_of_openood(features, dimension):
+    # OpenOOD's scripts pass 128 for all networks; LeNet has 84 features, ResNet-18 512.
+    grid = read("openood-v1-osr")["methods"]["vim"]["search"]["grids"]["vim"]["dim"]
+    assert 128 in grid
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(600, features))
+    weight = np.eye(2, features)
+    table = Regions(
+        image_id=[str(number) for number in range(600)],
+        region_id=np.zeros(600, int),
+        box=np.tile([0, 0, 1, 1], (600, 1)),
+        score=np.full(600, 0.5),
+        label=np.zeros(600, int),
+        logits=values @ weight.T,
+        features=values,
+        header=Header(classes=("a", "b"), weight=weight, bias=np.zeros(2)),
+    )
+    vim = methods.create("vim", dim=128).fit(table)
+    assert vim.residual_.shape == (features, features - dimension)
 
 
 def test_anomaly_detection_has_the_fifteen_categories():
@@ -255,10 +304,26 @@ def test_images_of_unknown_classes_are_tested_and_not_trained_on(divisions):
     for split in ("train", "val", "test"):
         assert set(Objects.read(folder / split / "objects.parquet").category) <= known
     assert set(Objects.read(folder / "unknown/objects.parquet").category) <= unknown
+    # Parameters are chosen on training images of unknown classes, which no network has seen.
+    chosen_on = Images.read(folder / "validation/images.parquet").image_id.tolist()
+    assert set(Objects.read(folder / "validation/objects.parquet").category) <= unknown
+    for split in ("train", "val", "test", "unknown"):
+        images = Images.read(folder / split / "images.parquet").image_id.tolist()
+        assert not set(chosen_on) & set(images)
     tested = [
         len(Objects.read(folder / split / "objects.parquet")) for split in ("test", "unknown")
     ]
     assert sum(tested) == 8  # all test images
+
+
+@pytest.mark.slow
+def test_each_division_has_the_paper_s_searched_temperature(divisions):
+    for name in ("mnist6-1", "mnist6-2"):
+        folder = divisions / f"artifacts/fitted/{name}"
+        chosen = read_json(folder / "temperature_searched/method.json")
+        assert chosen["params"]["temperature"] in (0.1, 1, 10, 100, 1000)
+        assert chosen["choice"]["ood_split"] == "validation"
+        assert read_json(divisions / f"artifacts/metrics/{name}/unknown/vim.json")["auroc"] >= 0
 
 
 @pytest.mark.slow

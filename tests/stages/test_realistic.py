@@ -7,11 +7,13 @@ import yaml
 from PIL import Image
 from tests.similarity import tiny_wordnet
 from tests.stages.in_process import run
+from tests.stages.test_saod import svhn
 
 from farther.command.profile import placed
+from farther.curation import benchmark
 from farther.datasets.wordnet import WordNet
 from farther.errors import DataError
-from farther.tables import Images, Objects, SortedClasses
+from farther.tables import ImageClasses, Images, Objects, SortedClasses
 
 pytestmark = [pytest.mark.slow, pytest.mark.drawn(1, "profiles")]
 
@@ -49,15 +51,48 @@ def places(root):
         (root / f"places365_{subset}.txt").write_text("\n".join(lines) + "\n")
 
 
+def read_profile(name):
+    return yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text())
+
+
+def test_facets_has_the_images_of_table_v():
+    facets = benchmark("facets", read_profile("realistic-facets")["benchmarks"]["facets"])
+    most = facets.most
+    id_images = facets.shifted["sun397_id"].most
+    assert id_images == 46851
+    assert most["sun397_near"] + most["sun397_far"] == 7530  # T1
+    assert id_images + most["sun397_near"] == 49827  # T2
+    assert most["sun397_far"] == 4554
+    assert facets.shifted["imagenet_id"].most == 8900
+    assert (most["imagenet_far"], most["imagenet_train_far"]) == (16100, 50232)
+
+
+@pytest.mark.parametrize(
+    ("name", "id_images", "ood_images"),
+    [
+        ("baseline", 0, 18250),
+        ("interdataset", 0, 18108),
+        ("t40", 2800, 21332),
+        ("t45", 4500, 22750),
+        ("t50", 7000, 25560),
+    ],
+)
+def test_other_benchmarks_have_the_images_of_tables_ii_to_iv(name, id_images, ood_images):
+    made = benchmark(name, read_profile("realistic-wordnet")["benchmarks"][name])
+    assert sum(made.most[split] for split in made.test_splits) == ood_images
+    assert sum(split.most for split in made.shifted.values()) == id_images
+    assert made.shares("test") == (0.5, 1.0)  # of 36,500 images 18,250
+
+
 def curated(profile, folder, **changed):
     """The folder of splits of a profile; `changed` are parameters of its benchmarks."""
     text = placed((ROOT / f"profiles/{profile}.yaml").read_text(), str(folder))
     params = yaml.safe_load(text)
     params["benchmarks"].pop("baseline", None)
-    for benchmark in params["benchmarks"].values():
+    for entry in params["benchmarks"].values():
         # Two images have no halves.
-        benchmark["subsets"] |= {"val": "val", "test": "val"}
-        benchmark |= changed
+        entry["subsets"] |= {"val": "val", "test": "val"}
+        entry |= changed
     datasets = [
         name for name in params["datasets"] if name != "svhn"
     ]  # its miniature is in test_saod.py
@@ -145,7 +180,7 @@ def test_parameters_are_chosen_on_images_that_no_result_is_reported_on(splits):
 
 @pytest.mark.parametrize("profile", ["realistic-wordnet", "realistic-facets"])
 def test_the_layers_that_oodl_chooses_from_are_stored(profile):
-    params = yaml.safe_load((ROOT / f"profiles/{profile}.yaml").read_text())
+    params = read_profile(profile)
     choice = params["methods"]["oodl"]["search"]
     layers = choice["grids"]["oodl"]["layer"]
     for name, detector in params["detectors"].items():
@@ -197,3 +232,22 @@ def test_classes_have_the_oodness_that_people_gave_them(data):
     of_imagenet = dict(frame.filter(dataset="imagenet").select("category", "oodness").iter_rows())
     expected = {"house": 1, "barracks": 2, "mansion": 2, "dog": 3}
     assert of_imagenet == {folder_of[noun]: oodness for noun, oodness in expected.items()}
+
+
+def test_both_splits_of_svhn_are_one_row_of_the_baseline(tmp_path, data):
+    for name in ("data", "places365"):
+        (tmp_path / name).symlink_to(data / name)
+    svhn(tmp_path / "svhn")
+    params = yaml.safe_load(
+        placed((ROOT / "profiles/realistic-wordnet.yaml").read_text(), str(tmp_path))
+    )
+    params["benchmarks"] = {"baseline": params["benchmarks"]["baseline"]}
+    params["benchmarks"]["baseline"]["subsets"] |= {"val": "val", "test": "val"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    datasets = [name for name in params["datasets"] if name != "imagenet"]
+    run(tmp_path, *(f"ingest {name}" for name in datasets), "curate")
+    for split in ("svhn_train", "svhn_test"):
+        # Splits with classes are those that the row of all images counts.
+        classes = ImageClasses.read(tmp_path / f"artifacts/splits/baseline/{split}/classes.parquet")
+        assert classes.frame["category"].to_list() == ["7"]
+        assert classes.frame["oodness"].to_list() == [3]

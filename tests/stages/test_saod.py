@@ -13,10 +13,11 @@ from farther.command.profile import placed
 from farther.curation import Fates, Rules
 from farther.curation.sources import Categories
 from farther.detectors.known_classes import check_classes, with_class_names
+from farther.metrics import self_awareness
 from farther.params import parse
 from farther.report.papers.layout import read_paper
 from farther.report.papers.printed import published_detectors
-from farther.tables import Header, Images, Objects
+from farther.tables import Header, Images, Objects, Regions
 
 ROOT = Path(__file__).parents[2]
 SIZE = (64, 48)
@@ -312,6 +313,22 @@ def test_the_91_outputs_of_deformable_detr_are_the_80_classes_and_numbers_withou
     rules = Rules(ROOT / "data/benchmarks/saod-gen.yaml")
     assert check_classes(header, names, rules.id_classes) == []
     assert with_class_names(header, names).known_classes == rules.id_classes
+
+
+def test_confidences_of_one_are_in_a_bin_as_eq_4_has_them():
+    params = parse((ROOT / "profiles/saod.yaml").read_text())
+    cat = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
+    regions = Regions(
+        image_id=["a"],
+        region_id=[0],
+        box=[[0, 0, 5, 10]],
+        score=[1.0],
+        label=[0],
+        logits=[[9.0]],
+        classes=("cat",),
+    )
+    found = self_awareness.evaluate(cat, regions, protocol=params["evaluate"]["protocol"])
+    assert found["laece"] == 0.5  # |1 − precision 1 · IoU 0.5|; the published code has 0
 
 
 def test_the_detectors_of_the_profile_run_here_but_two_and_have_printed_counterparts():

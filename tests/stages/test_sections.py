@@ -59,7 +59,14 @@ def test_each_described_key_of_an_entry_is_read(tmp_path):
     assert run_entry("r", file)["adapter"] == "yolo"
 
     (methods,) = (table for table in TABLES["methods"] if table.path == "methods.METHOD")
-    assert [key.name for key in methods.keys] == ["method", "search", "oracle", "fit_on", "pass"]
+    assert [key.name for key in methods.keys] == [
+        "method",
+        "search",
+        "oracle",
+        "fit_on",
+        "runs",
+        "pass",
+    ]
     entry = read_entry("mine", {"method": "knn", "pass": "crop", "fit_on": "val", "k": 3})
     assert (entry.method, entry.pass_name, entry.fit_on) == ("knn", "crop", "val")
     assert entry.params == {"k": 3}

@@ -51,6 +51,7 @@ PARAMS = {
     "methods.energy.temperature": 3.0,
     "methods.react.percentile": 80,
     "methods.knn.fit_on": "val",
+    "methods.knn.runs": ["first"],
     "evaluate.iou": 0.7,
     "evaluate.protocol": "published-code",
     "evaluate.aupr": "trapezoid",

@@ -106,6 +106,7 @@ def wilderness_of(**sections: Any) -> WildernessResults:
         "diagnosis_recall": 0.3,
         "confusion": {},
         "errors": errors,
+        "closed_errors": errors,
         "operating_points": points,
         "background": None,
     }

@@ -2,8 +2,8 @@
 
 Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
 arXiv:2404.10474: results by OODness of a class, with classes of low OODness counted as ID (Table
-VI: T1 counts 0 and 1, T2 counts 0 to 2), the graph of classes and their predictions, and the
-similarity of both (Figures 2 and 3).
+VI: those of 0 and 1; T2 of FACETS counts 0 to 2), the graph of classes and their predictions, and
+the similarity of both (Figures 2 and 3).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from farther.tables.files import inside
 #: Metrics that are reported.
 SHOWN = ("auroc", "fpr95", "detection_error", "detection_error95")
 
-#: The largest OODness that counts as ID: ID classes alone, T1 and T2.
+#: The largest OODness that counts as ID: ID classes alone; also those that overlap; also near ones.
 COUNTED = (0, 1, 2)
 
 #: Outcomes of objects that are counted.

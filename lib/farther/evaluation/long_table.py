@@ -28,7 +28,8 @@ The columns:
 Values of the groups that only their papers' tables have, by their parts:
 
     wilderness            recall=0.3: mean wilderness impact over the ratios
-    wilderness_errors     recall=0.3: detections, and the share of each cause of them
+    wilderness_errors     set=open, recall=0.3: detections, and the share of each cause of them, in
+                          the ID images and as many wild ones; set=closed in the ID images alone
     operating_points      class=cow, beta=1, ratio=0: the largest F_β; without a class, the mean
     background            class=boat, objects=known: class minus background probability
     self_awareness        "": all images of a split; accepted=all: of all detections, no image
@@ -260,14 +261,15 @@ class ResultRows:
             for key in ("average_impact", "average_impact_by_precision", "classes"):
                 value = getattr(impact, key)
                 self.add(key, value, group="wilderness", part=f"recall={recall}")
-        self._add_wilderness_errors(wilderness.errors)
+        self._add_wilderness_errors(wilderness.closed_errors, "closed")
+        self._add_wilderness_errors(wilderness.errors, "open")
         self._add_operating_points(wilderness.operating_points)
         if wilderness.background is not None:
             self._add_background(wilderness.background)
 
-    def _add_wilderness_errors(self, errors: ErrorCauses) -> None:
+    def _add_wilderness_errors(self, errors: ErrorCauses, image_set: str) -> None:
         for index, recall in enumerate(errors.recalls):
-            part = f"recall={recall:g}"
+            part = f"set={image_set}, recall={recall:g}"
             detections = errors.detections[index]
             self.add("detections", detections, group="wilderness_errors", part=part)
             for cause, shares in errors.shares.items():

@@ -169,6 +169,7 @@ class WildernessResults(Stored):
     diagnosis_recall: float
     confusion: dict[str, dict[str, int]]
     errors: ErrorCauses
+    closed_errors: ErrorCauses
     operating_points: OperatingPoints
     background: BackgroundResults | None
     intervals: dict[str, Interval] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ regions, so they are evaluated here and stored with the other results; reports o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -147,12 +148,27 @@ def _over_confidence_threshold(run: SelfAwareRun) -> list[dict[str, float | None
         for name in run.clean.regions.header.known_classes:
             thresholds[name] = confidence
 
-        is_kept = run.held_out.above(thresholds)
-        matched = run.held_out.match(run.iou, is_kept)
-        calibrators = calibration.of_matched(run.awareness.calibrator, matched)
+        calibrators = _fit_calibrators(run, thresholds, run.iou)
         detector = replace(run.detector, confidence_thresholds=thresholds, calibrators=calibrators)
         rows.append({"confidence": confidence, **_swept(run, detector)})
     return rows
+
+
+def _fit_calibrators(
+    run: SelfAwareRun, thresholds: Mapping[str, float | None], iou: float
+) -> dict[str, calibration.Calibrator]:
+    """Calibrators of the run's kind, fitted to the validation images with objects.
+
+    These are the images of Algorithm A.1, D_Val+.
+
+    Args:
+        run: The run.
+        thresholds: Confidence threshold of each class.
+        iou: Smallest IoU of a true positive.
+    """
+    images = run.held_out.with_objects
+    matched = images.match(iou, images.above(thresholds))
+    return calibration.of_matched(run.awareness.calibrator, matched)
 
 
 def _swept(run: SelfAwareRun, detector: SelfAwareDetector) -> dict[str, float | None]:
@@ -163,11 +179,14 @@ def _swept(run: SelfAwareRun, detector: SelfAwareDetector) -> dict[str, float | 
 def over_ious(run: SelfAwareRun) -> list[dict[str, Any]]:
     """LRP, and LaECE before and after calibration, at other values of τ (Figure A.13).
 
-    The confidence thresholds stay those of the run's τ.
+    The confidence thresholds stay those of the run's τ; calibrators are fitted at each value.
     """
-    is_kept, confidence = run.detector.confidences(run.clean.regions)
+    thresholds = run.detector.confidence_thresholds
     rows = []
     for iou in IOUS:
+        calibrators = _fit_calibrators(run, thresholds, iou)
+        detector = replace(run.detector, calibrators=calibrators)
+        is_kept, confidence = detector.confidences(run.clean.regions)
         calibrated = plain(run.means(run.clean.match(iou, is_kept, confidence), None, iou))
         uncalibrated = plain(run.means(run.clean.match(iou, is_kept), None, iou))
         row = {
@@ -183,11 +202,11 @@ def over_ious(run: SelfAwareRun) -> list[dict[str, Any]]:
 def over_dummy_detections(run: SelfAwareRun) -> list[dict[str, Any]]:
     """Validation images whose detections are filled up to k by dummies, and without (Table A.13).
 
-    Dummies have confidence 0. Those of an image are spread evenly over the classes: the expectation
-    of the paper's random ones.
+    All detections count, whatever their confidence. Dummies have confidence 0. Those of an image
+    are spread evenly over the classes: the expectation of the paper's random ones.
     """
     images = run.held_out
-    is_kept = images.above(run.detector.confidence_thresholds)
+    is_kept = np.ones(len(images.regions), dtype=bool)
     rows: list[dict[str, Any]] = [{"k": None, **_quality_on_validation(run, is_kept)}]
     for k in TOP_K:
         is_kept = _is_among_first(images.regions, k)
@@ -201,15 +220,15 @@ def over_dummy_detections(run: SelfAwareRun) -> list[dict[str, Any]]:
 def over_confidence_thresholds(run: SelfAwareRun) -> list[dict[str, Any]]:
     """Validation images by the confidence threshold of their detections.
 
-    `threshold` is None for the LRP-optimal thresholds of the classes, and 0 for all detections
-    (Figure 5 b and Table A.14).
+    `threshold` is None for the LRP-optimal thresholds of the classes, which come from the images
+    with objects, and 0 for all detections (Figure 5 b and Table A.14).
     """
     images = run.held_out
     rows: list[dict[str, Any]] = []
     for threshold in THRESHOLDS:
         is_kept = images.regions.score >= threshold
         rows.append({"threshold": threshold, **_quality_on_validation(run, is_kept)})
-    is_kept = images.above(images.lrp_thresholds(run.iou))
+    is_kept = images.above(run.detector.confidence_thresholds)
     rows.append({"threshold": None, **_quality_on_validation(run, is_kept)})
     return rows
 

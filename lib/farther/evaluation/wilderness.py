@@ -39,7 +39,7 @@ from farther.tables import Objects, Regions
 #: and 4).
 DIAGNOSIS_RECALL = 0.3
 
-#: The wilderness ratio at which errors are diagnosed (Figures 3 and 9 to 11).
+#: The wilderness ratio at which errors and confusions are diagnosed (Figures 3, 4 and 9 to 11).
 DIAGNOSIS_RATIO = 1.0
 
 CORRECT = error_diagnosis.CAUSES.index("correct")
@@ -110,7 +110,8 @@ class WildImages:
 
         Those of `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`;
         `confusion` as in `farther.metrics.errors.error_diagnosis`, at the recall
-        `diagnosis_recall`; `operating_points` are the best thresholds of
+        `diagnosis_recall` and in the images of `errors`; `closed_errors` in the ID images alone;
+        `operating_points` are the best thresholds of
         `farther.metrics.wilderness.Wilderness`.
         """
         thresholds = self._impact.operating_points(DIAGNOSIS_RECALL)
@@ -125,6 +126,7 @@ class WildImages:
             diagnosis_recall=DIAGNOSIS_RECALL,
             confusion=self._confusion(threshold_by_class),
             errors=self.errors(),
+            closed_errors=self.closed_errors(),
             operating_points=OperatingPoints(**self._impact.best_thresholds()),
             background=self.background(),
         )
@@ -134,8 +136,19 @@ class WildImages:
 
         Where there are fewer wild images, all of them count.
         """
+        return self._errors(self._impact.wild_images(DIAGNOSIS_RATIO))
+
+    def closed_errors(self) -> ErrorCauses:
+        """Causes of detections over recall, in the ID images alone (Figure 3 a to c)."""
+        return self._errors([])
+
+    def _errors(self, wild_names: list[str]) -> ErrorCauses:
+        """Causes of detections over recall, in the ID images and in some wild images.
+
+        Args:
+            wild_names: Names of the wild images.
+        """
         recalls = error_diagnosis.RECALLS
-        wild_names = self._impact.wild_images(DIAGNOSIS_RATIO)
         diagnosed = self._diagnose(wild_names)
         counts, classes = error_diagnosis.counts_at_recalls(
             diagnosed.matched, diagnosed.cause, recalls
@@ -177,10 +190,8 @@ class WildImages:
             wild_names: Names of the wild images.
         """
         is_counted = is_among(self._wild.regions.image_id, wild_names)
-        is_counted_object = is_among(self._wild.objects.image_id, wild_names)
-        counted = ImageTables(self._wild.objects[is_counted_object], self._wild.regions[is_counted])
         known = self._all_detections(self._known)
-        wild = self._all_detections(counted)
+        wild = self._all_detections(self._wild_tables(wild_names))
         known_images = known.images
         wild_images = wild.images
         images, column = sorted_together(known_images, wild_images)
@@ -198,6 +209,12 @@ class WildImages:
         causes = np.concatenate([self._known_cause, self._wild_cause[is_counted]])
         matched = together.match([self._settings.iou])
         return DiagnosedDetections(matched, causes[together.detections.row], weights)
+
+    def _wild_tables(self, names: Sequence[str]) -> ImageTables:
+        """Objects and regions of some wild images."""
+        is_region = is_among(self._wild.regions.image_id, names)
+        is_object = is_among(self._wild.objects.image_id, names)
+        return ImageTables(self._wild.objects[is_object], self._wild.regions[is_region])
 
     def _all_detections(self, tables: ImageTables) -> ClosedSet:
         """Objects and detections of the known classes, without a limit of detections per image."""
@@ -285,9 +302,10 @@ class WildImages:
     def _confusion(
         self, threshold_by_class: Mapping[str, float | None]
     ) -> dict[str, dict[str, int]]:
-        """`farther.metrics.errors.error_diagnosis.confusion` of ID images and wild images."""
+        """`farther.metrics.errors.error_diagnosis.confusion` of ID images and as many wild ones."""
         counts: Counter[tuple[str, str]] = Counter()
-        for tables in (self._known, self._wild):
+        wild = self._wild_tables(self._impact.wild_images(DIAGNOSIS_RATIO))
+        for tables in (self._known, wild):
             confusion = error_diagnosis.confusion(
                 tables.objects, tables.regions, threshold_by_class
             )

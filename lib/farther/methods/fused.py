@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -126,7 +127,14 @@ class Fused(Method):
             raise ValueError("'by: logistic' learns from an OOD split: name it as 'ood_split'")
         if self.by != "logistic" and self.ood_split is not None:
             raise ValueError(f"'ood_split' goes with 'by: logistic', not with {self.by!r}")
-        self._new_parts()
+        self._parts = self._new_parts()
+
+    def __copy__(self) -> Fused:
+        """A copy whose parts can get other fitted attributes, as tensors in the place of arrays."""
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self))
+        copied._parts = {name: copy.copy(part) for name, part in self._parts.items()}
+        return copied
 
     @property
     def parts(self) -> dict[str, str]:
@@ -160,19 +168,18 @@ class Fused(Method):
 
     def _fitted_parts(self) -> dict[str, Method]:
         """The parts with their fitted attributes, arrays or tensors, which are attributes here."""
-        parts = self._new_parts()
-        for name, part in parts.items():
+        for name, part in self._parts.items():
             prefix = _prefix(name)
-            for attribute, value in vars(self).items():
+            for attribute, value in list(vars(self).items()):
                 if attribute.startswith(prefix):
                     setattr(part, attribute.removeprefix(prefix), value)
-        return parts
+        return self._parts
 
     @property
     def inputs(self) -> frozenset[str]:
         """See `Method.inputs`."""
         inputs: frozenset[str] = frozenset()
-        for part in self._new_parts().values():
+        for part in self._parts.values():
             inputs |= part.inputs
         return inputs
 
@@ -188,7 +195,7 @@ class Fused(Method):
 
     def no_torch_form(self) -> str:
         """See `Method.no_torch_form`."""
-        for name, part in self._new_parts().items():
+        for name, part in self._parts.items():
             reason = part.no_torch_form()
             if reason:
                 return f"its part {name!r}: {reason}"

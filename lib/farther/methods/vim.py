@@ -46,8 +46,8 @@ class ViM(LogitsMethod):
         Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022, arXiv:2203.10807.
         Code: https://github.com/haoqiwang/vim
 
-        FMIYC, Eq. 28 to 31 (with the opposite sign). Its Eq. 29 as printed projects the logits z;
-        the residual here is that of h − o, as Wang et al. define it.
+        FMIYC, Eq. 28 to 31 (with the opposite sign). Its Eq. 29 projects the features, which it
+        calls z, without an origin; the residual here is that of h − o, as Wang et al. define it.
 
     Example:
         >>> from farther.methods import create

@@ -8,12 +8,13 @@
       odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
       react: {fit_on: val}
       fused: {of: [sharpness, knn]}
+      vos: {runs: [voc-vos]}
 
 The name of an entry names its folders and its row in tables. It is also the method's name, unless
 `method` gives another one, so that a method can be listed with several sets of parameters. `pass`
 names the pass of a run that is scored instead of its detections. `fit_on` names another ID split to
-learn from than `fit.split`. `search` and `oracle` choose the parameters; all other keys are the
-method's parameters.
+learn from than `fit.split`. `runs` names the runs that it is for. `search` and `oracle` choose the
+parameters; all other keys are the method's parameters.
 
 User-defined methods are in the project's folder `extensions/`: see `farther.naming.extensions`.
 """
@@ -66,6 +67,8 @@ class MethodEntry(Parameters):
             scores the run's own detections.
         fit_on: The ID split that is learned from, in the place of `fit.split`. With `pass`: `pass`,
             the rows of the extra inference in `fit.split`, or `detections`, the run's own.
+        runs: The runs that it is for, such as those of detectors that were trained for the method;
+            null for all.
     """
 
     name: str
@@ -75,6 +78,7 @@ class MethodEntry(Parameters):
     oracle: ParameterChoice | None = None
     pass_name: str | None = None
     fit_on: str = "pass"
+    runs: list[str] | None = None
 
     @property
     def fit_split(self) -> str | None:
@@ -153,7 +157,7 @@ def read_entry(
     if section is not None and isinstance(params.get("of"), list):
         params["of"] = _looked_up(name, params["of"], section)
     chosen: dict[str, Any] = {
-        key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params
+        key: params.pop(key) for key in ("search", "oracle", "fit_on", "runs") if key in params
     }
     chosen["pass_name"] = params.pop("pass", None)
     method = canonical_method(params.pop("method", name))
@@ -181,7 +185,7 @@ def _looked_up(
     params_by_part = {}
     for part in parts:
         params = dict(section.get(str(part)) or {})
-        chosen = sorted({"pass", "search", "oracle", "fit_on"} & params.keys())
+        chosen = sorted({"pass", "search", "oracle", "fit_on", "runs"} & params.keys())
         if chosen:
             raise ParameterError(
                 f"methods.{name}: 'of' names the entry {part!r}, which has {chosen[0]!r}; only "

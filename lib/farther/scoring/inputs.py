@@ -116,6 +116,7 @@ class RunRegions:
         splits: Folder of the benchmark's splits with their annotated objects, for `labels:
             annotated`.
         known_digests: Content digest of each folder of regions that was read already.
+        name: Name of the run.
     """
 
     folder: Path
@@ -129,15 +130,19 @@ class RunRegions:
     known_digests: dict[Path, str] = dataclasses.field(
         default_factory=dict, repr=False, compare=False
     )
+    name: str = ""
 
     def on(self, entry: MethodEntry) -> RunRegions:
         """The regions of an entry of params.yaml: the run's own, or those of one of its passes.
 
         Raises:
-            FitError: the run has no such pass, or it is of crops that t* or `fit_on` do not fit.
+            FitError: the entry is for other runs; the run has no such pass, or it is of crops that
+                t* or `fit_on` do not fit.
             ParameterError: `fit_on` names a split that the run does not have, or one that results
                 are reported on.
         """
+        if entry.runs is not None and self.name not in entry.runs:
+            raise FitError(f"`runs` lists it for {', '.join(entry.runs)} only")
         if entry.fit_split is not None:
             splits = {file.parent.name for file in listed(self.folder, "*/regions.json")}
             known = splits.difference(self.test_splits)

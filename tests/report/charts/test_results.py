@@ -30,6 +30,32 @@ def test_families_are_averaged_over_their_methods(run):
     assert {family for _, family in by_place} == {"output", "feature"}
 
 
+def test_families_have_the_methods_of_the_paper_and_the_best_lard(make_run):
+    run = make_run(
+        {
+            "confidence": {"auroc": 0.1, "nose": 0.1},
+            "vos": {"auroc": 0.1, "nose": 0.1},
+            "msp": {"auroc": 0.6, "nose": 0.4},
+            "gen": {"auroc": 0.8, "nose": 0.2},
+            "lard_knn": {"auroc": 0.7, "nose": 0.5},
+            "lard_gmm": {"auroc": 0.9, "nose": 0.3},
+        }
+    )
+    metrics = [metric for metric in CHARTED if metric.name in ("auroc", "nose")]
+    mean_by_place = {}
+    for chart, metric in zip(charts.families(run.values, metrics).charts, metrics, strict=True):
+        for row in rows(chart):
+            mean_by_place[metric.name, row["family"]] = (row["value"], row["methods"])
+    # The detector's confidence and VOS are in no family. LaRD is the one with AUROC 0.9, also in
+    # nOSE.
+    assert mean_by_place == {
+        ("auroc", "output"): (pytest.approx(0.7), 2),
+        ("auroc", "latent"): (pytest.approx(0.9), 1),
+        ("nose", "output"): (pytest.approx(0.3), 2),
+        ("nose", "latent"): (pytest.approx(0.3), 1),
+    }
+
+
 def test_correlations_are_over_all_rows_of_the_tables(make_run):
     run = make_run(
         {

@@ -6,7 +6,9 @@ import polars as pl
 import pytest
 from tests.report.papers.conftest import ROOT, GivenTables, rows_by_table, texts_of
 
+from farther import methods
 from farther.evaluation.long_table import long_table
+from farther.params import parse
 from farther.report.papers.frames import Sources, results_of_run
 from farther.report.papers.layout import read_paper
 from farther.report.papers.render import render
@@ -102,6 +104,16 @@ def test_openood_has_the_printed_table(nine_benchmarks):
     ]
     knn = row_of(of_methods, "KNN")
     assert list(knn.values())[3:] == ["85.5", "86.9", "92.4", "77.1", "85"]
+
+
+def test_mcd_is_a_printed_row_only(nine_benchmarks):
+    # Maximum classifier discrepancy (Yu and Aizawa, 2019) needs a training with two heads.
+    own, printed, _ = nine_benchmarks()
+    assert "MCD" not in [row["Method"] for row in own]
+    assert row_of(printed, "MCD")["CIFAR-10 (%)"] == "25.7 / 25.4"
+    assert "mcd" not in methods.names()
+    for profile in (ROOT / "profiles").glob("openood-v1-*.yaml"):
+        assert "mcd" not in parse(profile.read_text())["methods"]
 
 
 def test_openood_has_rows_of_their_own_for_each_network(sources):

@@ -52,8 +52,10 @@ def _check_fit(project: Inspection) -> Iterator[Finding]:
 
 
 def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
-    """Refuses an unknown method, and splits to search or to fit on that a benchmark lacks."""
+    """Refuses unknown methods and runs, and splits to search or fit on that a benchmark lacks."""
     entry = read_entry(name, values, project.section("methods"))
+    for run in entry.runs or []:
+        choose(f"run in methods.{name}.runs", run, project.section("detectors"))
     if entry.fit_split is not None:
         for benchmark in project.section("benchmarks"):
             check_id_split(project, benchmark, f"methods.{name}.fit_on", entry.fit_split)

@@ -45,6 +45,7 @@ def work(run: str) -> str:
         test_splits=tuple(roles.test),
         passes=files.all_passes,
         splits=files.splits,
+        name=run,
     )
     paired_splits = [pairs["of"] for pairs in roles.pairs.values()]
     scored_splits = [thresholds.split, *paired_splits]

@@ -201,7 +201,8 @@ def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
         )
     yield line_group(
         "Sensitivity to τ (Figure A.13)",
-        "LRP and LaECE by the IoU of a true positive; thresholds and calibrators stay.",
+        "LRP and LaECE by the IoU of a true positive; thresholds stay, calibrators are fitted at "
+        "each.",
         _lines(aware.ious, "iou", BY_IOU),
         Axis("IoU of a true positive", domain=None),
         Axis("error"),

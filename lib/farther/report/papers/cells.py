@@ -51,6 +51,9 @@ def _select(frame: pl.DataFrame, selection: Selection) -> pl.DataFrame:
         rows = rows.filter(group=selection.group)
     if selection.benchmarks:
         rows = rows.filter(pl.col("kind").is_in(selection.benchmarks))
+    if selection.protocols:
+        rows = rows.filter(pl.col("protocol").is_in(selection.protocols))
+    rows = rows.filter(~pl.col("protocol").is_in(selection.other_protocols))
     is_of_role = pl.col("role").is_in([*selection.splits, ""])  # values of the data have no role
     if "role" not in selection.part:
         rows = rows.filter(is_of_role | (pl.col("run") == ""))

@@ -20,7 +20,7 @@ from typing import Any
 import polars as pl
 
 from farther import curation
-from farther.curation import Fates, benchmark_kind
+from farther.curation import Benchmark, Fates, benchmark_kind
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import SCHEMA, read_long_table
 from farther.report.charts.vega import read_csv
@@ -33,8 +33,8 @@ from farther.tables.stored import ATTRIBUTES
 #: Labels of a row, beside its columns `run`, `split`, `method` and `metric`:
 #: title of the run, and the same with its benchmark's; title of the benchmark; images of the run
 #: without and with those of splits that show known objects; title of the network among others of
-#: the benchmark, and of the benchmark among others of its kind; role of the split, and the dataset
-#: of its images.
+#: the benchmark, and of the benchmark among others of its kind; protocol of the benchmark's rules;
+#: role of the split, and the dataset of its images.
 LABELS: dict[str, type[pl.DataType]] = {
     "run": pl.String,
     "split": pl.String,
@@ -47,6 +47,7 @@ LABELS: dict[str, type[pl.DataType]] = {
     "all_images": pl.String,
     "network": pl.String,
     "benchmark_group": pl.String,
+    "protocol": pl.String,
     "role": pl.String,
     "source": pl.String,
 }
@@ -141,7 +142,8 @@ def results_of_run(
         sources: What the seeds and the benchmark of the run are.
         position: Its position among the runs.
     """
-    kind = benchmark_kind(sources.params["benchmarks"].get(run.benchmark))
+    entry = sources.params["benchmarks"].get(run.benchmark)
+    kind = benchmark_kind(entry)
     seed_group = ""
     for name, names_of_runs in sources.seeds.items():
         if run.name in names_of_runs:
@@ -156,6 +158,7 @@ def results_of_run(
         all_images=pl.lit(run.image_counts(with_known=True)),
         network=pl.lit(_network_title(run, kind, seed_group)),
         benchmark_group=pl.lit(_benchmark_title(run, kind, seed_group)),
+        protocol=pl.lit(_protocol(entry)),
         method_title=pl.col("method").replace_strict(
             title_by_method, default=None, return_dtype=pl.String
         ),
@@ -179,6 +182,12 @@ def _benchmark_title(run: Run, kind: str, seed_group: str) -> str:
     elif kind == "osr" and seed_group:
         title = seed_group
     return f"{KIND_PREFIXES[kind]}{title}"
+
+
+def _protocol(entry: Mapping[str, Any] | None) -> str:
+    """Protocol of a benchmark's rules, from its entry in params.yaml."""
+    protocol = (entry or {}).get("protocol")
+    return str(protocol or Benchmark.protocol)
 
 
 def _network_title(run: Run, kind: str, seed_group: str) -> str:

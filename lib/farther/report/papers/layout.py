@@ -58,6 +58,8 @@ class Selection(Layout):
         splits: Roles of their splits.
         part: Exactly the keys of their column `part`, in its order → the values.
         benchmarks: Kinds of their benchmarks; [] for any.
+        protocols: Protocols of the rules of their benchmarks; [] for any.
+        other_protocols: Protocols of the rules of benchmarks that are left out.
         labels: Further labels: name → text.
         show: A label that is printed in the place of the values; "" for none.
         intervals: Whether 95% intervals are printed.
@@ -69,6 +71,8 @@ class Selection(Layout):
     splits: list[Role] = ["all"]
     part: dict[str, PartValues] = Field(default_factory=dict)
     benchmarks: list[Literal["ad", "osr", "ood"]] = Field(default_factory=list)
+    protocols: list[str] = Field(default_factory=list)
+    other_protocols: list[str] = Field(default_factory=list)
     labels: dict[str, str] = Field(default_factory=dict)
     show: str = ""
     intervals: bool = False
