@@ -1,0 +1,65 @@
+"""Neural collapse inspired detector."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import NonNegativeFloat
+
+from farther.methods.arrays import Array, at_least, norms, row_products
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.linear_algebra import mean_vector
+from farther.methods.logits import Background
+from farther.methods.rows import Rows
+
+#: Lower bound of the distance to the training mean.
+SMALLEST = 1e-8
+
+
+@register("nci")
+class NCI(Method):
+    """How far the weights of the predicted class point towards the region, plus its size.
+
+    Features of known classes gather around the weights of their class once the training mean is
+    subtracted, and are far from the origin. The paper chooses α for each network.
+
+    Formula:
+        score = w_y · (h − μ) / ‖h − μ‖ + α ‖h‖₁, y = argmax_c z_c, μ the mean training feature
+
+    Args:
+        alpha: α, at least 0; 0.0001 is OpenOOD's default.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        mean_: μ, ndarray of shape (D,).
+
+    References:
+        Liu and Qin, "Detecting Out-of-Distribution Through the Lens of Neural Collapse", 2025,
+        arXiv:2311.01479. Code: https://github.com/litianliu/NCI-OOD
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> nci = create("nci", alpha=0.1).fit(toy_regions(features=[[0.0, 0.0]]))
+        >>> nci.score(toy_regions(features=[[4.0, 3.0]])).round(4)  # 4 / 5 + 0.1 · 7
+        array([1.5])
+    """
+
+    title: ClassVar[str] = "NCI"
+    aliases: ClassVar[tuple[str, ...]] = ("Neural collapse inspired detector", "NC-OOD")
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
+    alpha: NonNegativeFloat = 0.0001
+    background: Background = "drop"
+
+    def _fit(self, regions: RegionsLike) -> None:
+        self.mean_, _ = mean_vector(h for h, _ in self._pass(regions))
+
+    def _score(self, rows: Rows) -> Array:
+        xp = rows.xp
+        weight, _ = rows.last_layer(self.background)
+        of_class = weight[xp.argmax(rows.logits(self.background), axis=1)]
+        h = self._vectors(rows)
+        size = xp.sum(xp.abs(h), axis=1)
+        h -= self.mean_
+        proximity = row_products(h, of_class) / at_least(norms(h), SMALLEST)
+        return proximity + rows.number(self.alpha) * size
