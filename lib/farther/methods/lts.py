@@ -33,9 +33,9 @@ class LTS(Method):
     Example:
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> create("lts", percentile=50).score(
-        ...     toy_regions(features=[[1.0, 1.0]])
-        ... ).round(4)  # log 2 + (2 / 1)² · 1
+        >>> create("lts", percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(
+        ...     4
+        ... )  # log 2 + (2 / 1)² · 1
         array([4.6931])
     """
 
