@@ -50,6 +50,52 @@ def test_lts_leaves_logits_alone_where_no_activation_is_positive():
 
 
 # --------------------------------------------------------------------------------------------------
+# AdaSCALE
+
+
+@pytest.mark.parametrize("scaled", ["activations", "logits"])
+def test_adascale_is_its_formula_for_one_region_at_a_time(make, scaled):
+    rng = np.random.default_rng(3)
+    moved = []
+    for regions in (make(60, seed=1, dimensions=40), make(20, seed=2, dimensions=40, shift=2.0)):
+        before = unsure(regions).features
+        after = before + rng.normal(scale=0.1, size=before.shape).astype(np.float32)
+        columns = {**regions.columns(), "features": after, "latent.before": before}
+        moved.append(Regions(header=regions.header, **columns))
+    train, test = moved
+    weight, bias = train.weight.astype(np.float64), train.bias.astype(np.float64)
+
+    def shift(before: np.ndarray, after: np.ndarray) -> float:
+        order = np.argsort(-before)  # 10% and 5% of 40
+        active = np.maximum(after[order[:4]], 0).sum()
+        return active + 3 * np.abs(before - after)[order[:2]].sum()
+
+    def pairs(regions: Regions):
+        before = regions.array("latent.before").astype(np.float64)
+        return list(zip(before, regions.features.astype(np.float64), strict=True))
+
+    of_training = np.array([shift(*pair) for pair in pairs(train)])
+    expected = []
+    percentages = set()
+    for before, after in pairs(test):
+        percent = 60 + 30 * (1 - np.mean(of_training <= shift(before, after)))
+        percentages.add(percent)
+        count = 40 - round(40 * percent / 100)
+        positive = np.sort(np.maximum(before, 0))[::-1]
+        ratio = positive.sum() / positive[:count].sum()
+        if scaled == "activations":
+            z = weight @ (before * np.exp(ratio)) + bias
+        else:
+            z = (weight @ before + bias) * ratio**2
+        expected.append(np.log(np.exp(z - z.max()).sum()) + z.max())
+    assert len(percentages) > 5
+    params = {"lowest": 60, "highest": 90, "k1": 10, "k2": 5, "weight": 3, "scaled": scaled}
+    method = methods.create("adascale", **params).fit(train)
+    np.testing.assert_allclose(method.score(test), expected, rtol=RTOL)
+    np.testing.assert_allclose(method.to_torch().score_regions(test), expected, rtol=RTOL)
+
+
+# --------------------------------------------------------------------------------------------------
 # NCI, pNML, GradUncertainty, weighted energy
 
 
@@ -147,9 +193,16 @@ def test_vra_of_the_paper_has_one_pair_of_limits():
     np.testing.assert_allclose(found, [10.0, 30.0 + 47.5])
 
 
-def test_limits_of_vra_in_the_wrong_order_are_refused():
-    with pytest.raises(ParameterError, match="lower is 90, but must be at most upper, 80"):
-        methods.create("vra", lower=90, upper=80)
+@pytest.mark.parametrize(
+    ("name", "params", "message"),
+    [
+        ("vra", {"lower": 90, "upper": 80}, "lower is 90, but must be at most upper, 80"),
+        ("adascale", {"lowest": 90}, "lowest is 90, but must be at most highest, 85"),
+    ],
+)
+def test_limits_in_the_wrong_order_are_refused(name, params, message):
+    with pytest.raises(ParameterError, match=message):
+        methods.create(name, **params)
 
 
 # --------------------------------------------------------------------------------------------------

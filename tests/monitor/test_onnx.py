@@ -438,7 +438,7 @@ OTHERS = {
         "gl_mcm",
         "safe",
     ),
-    *("conf_branch", "g_odin"),
+    *("conf_branch", "g_odin", "adascale"),
 }
 CASES = [
     (name, params)

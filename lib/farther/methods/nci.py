@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 from pydantic import NonNegativeFloat
 
-from farther.methods.arrays import Array, at_least, norms, row_products
+from farther.methods.arrays import Array, at_least, row_products, row_sums, squared_norms
 from farther.methods.base import Method, RegionsLike, register
-from farther.methods.linear_algebra import mean_vector
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 
@@ -52,14 +52,19 @@ class NCI(Method):
     background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        self.mean_, _ = mean_vector(h for h, _ in self._pass(regions))
+        sums = np.zeros(())
+        count = 0
+        for features in self._features(regions):
+            sums = sums + features.sum(axis=0, dtype=np.float64)  # half the time of a copy's sum
+            count += len(features)
+        self.mean_ = sums / count
 
     def _score(self, rows: Rows) -> Array:
         xp = rows.xp
         weight, _ = rows.last_layer(self.background)
         of_class = weight[xp.argmax(rows.logits(self.background), axis=1)]
         h = self._vectors(rows)
-        size = xp.sum(xp.abs(h), axis=1)
+        size = row_sums(xp.abs(h))
         h -= self.mean_
-        proximity = row_products(h, of_class) / at_least(norms(h), SMALLEST)
+        proximity = row_products(h, of_class) / at_least(squared_norms(h) ** 0.5, SMALLEST)
         return proximity + rows.number(self.alpha) * size

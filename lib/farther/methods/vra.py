@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from farther.methods.activations import Percentile, percentile
-from farther.methods.arrays import Array, log_sum_exp, replaced
+from farther.methods.arrays import Array, at_least, limited, log_sum_exp
 from farther.methods.base import RegionsLike, register
 from farther.methods.logits import LogitsMethod
 from farther.methods.rows import Rows
@@ -79,13 +79,13 @@ class VRA(LogitsMethod):
     def _score(self, rows: Rows) -> Array:
         weight, bias = rows.last_layer(self.counted_background)
         h = self._vectors(rows)
-        is_low = h < self.lower_
-        is_high = h > self.upper_
-        if self.gamma:
-            h += rows.number(self.gamma)
-        h = replaced(h, is_high, self.upper_)
+        is_kept = h >= self.lower_
+        is_amplified = is_kept & (h <= self.upper_) if self.gamma else None
+        h = limited(h, self.upper_)
         if self.below == "zero":
-            h = replaced(h, is_low, 0 * self.lower_)
+            h *= is_kept
         else:
-            h = replaced(h, is_low, self.lower_)
+            h = at_least(h, self.lower_)
+        if is_amplified is not None:
+            h += rows.number(self.gamma) * is_amplified
         return log_sum_exp(h @ weight.T + bias)
