@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat
 
 from farther.methods.activations import Percentile, sharpening
 from farther.methods.arrays import Array, at_largest, at_least, log_sum_exp
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Method, Publication, RegionsLike, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 from farther.tables.regions import BEFORE
@@ -63,6 +63,12 @@ class AdaSCALE(Method):
         array([8.0822])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "AdaSCALE: Adaptive Scaling for OOD Detection",
+        2025,
+        "https://arxiv.org/abs/2503.08023",
+        code="https://github.com/sudarshanregmi/AdaSCALE",
+    )
     title: ClassVar[str] = "AdaSCALE"
     aliases: ClassVar[tuple[str, ...]] = ("AdaSCALE-A", "Adaptive scaling")
     needs: ClassVar[frozenset[str]] = frozenset({"features", BEFORE, "last_layer"})

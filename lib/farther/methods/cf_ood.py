@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from farther.methods.arrays import Array, normalised, squared_norms
-from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, count_rows, register
 from farther.methods.neighbours import parts_of, row_blocks
 from farther.methods.rows import Rows
 
@@ -56,6 +56,11 @@ class CFOOD(Method):
         array([-0.001, -1.   ])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "CF-OOD: Concentration-Free Density Estimation for Reliable Out-of-Distribution Detection",
+        2026,
+        "https://iris.unical.it/handle/20.500.11770/399817",
+    )
     title: ClassVar[str] = "CF-OOD"
     aliases: ClassVar[tuple[str, ...]] = ("CFOOD", "Concentration-free outlier factor", "CFOF")
     needs: ClassVar[frozenset[str]] = frozenset({"features"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from farther.methods.arrays import Array, softmax, squared_norms
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 
@@ -42,6 +42,11 @@ class GradUncertainty(Method):
         array([22.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Gradients as a Measure of Uncertainty in Neural Networks",
+        2020,
+        "https://arxiv.org/abs/2008.08030",
+    )
     title: ClassVar[str] = "GradUncertainty"
     aliases: ClassVar[tuple[str, ...]] = ("Gradient uncertainty",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from farther.methods.arrays import Array, as_float32, at_least, softmax, squared_norms
-from farther.methods.base import Annotation, FitError, Method, RegionsLike, register
+from farther.methods.base import Annotation, FitError, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import class_means
 from farther.methods.logits import Background, class_columns, class_logits
 from farther.methods.neighbours import nearest, nearest_tensors, ranked_square
@@ -56,6 +56,11 @@ class GROOD(Method):
         array([-0.])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "GROOD: GRadient-Aware Out-of-Distribution Detection",
+        2025,
+        "https://arxiv.org/abs/2312.14427",
+    )
     title: ClassVar[str] = "GROOD"
     aliases: ClassVar[tuple[str, ...]] = ("Gradient-aware out-of-distribution detection",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "labels"})

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from farther.methods.activations import Percentile, kept_count, largest_values
 from farther.methods.arrays import Array, at_least, log_sum_exp
-from farther.methods.base import Method, register
+from farther.methods.base import Method, Publication, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 
@@ -39,6 +39,12 @@ class LTS(Method):
         array([4.6931])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Logit Scaling for Out-of-Distribution Detection",
+        2025,
+        "https://arxiv.org/abs/2409.01175",
+        code="https://github.com/andrijazz/lts",
+    )
     title: ClassVar[str] = "LTS"
     aliases: ClassVar[tuple[str, ...]] = ("Logit scaling",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from farther.methods.arrays import Array, cast, sigmoid, softmax
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Method, Publication, RegionsLike, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 from farther.terms import Protocol
@@ -59,6 +59,12 @@ class NACUE(Method):
         array([0.5, 0. ])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Neuron Activation Coverage: Rethinking Out-of-distribution Detection and Generalization",
+        2024,
+        "https://arxiv.org/abs/2306.02879",
+        code="https://github.com/BierOne/ood_coverage",
+    )
     title: ClassVar[str] = "NAC-UE"
     aliases: ClassVar[tuple[str, ...]] = ("NAC", "NACUE", "Neuron activation coverage")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})

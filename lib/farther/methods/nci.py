@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from farther.methods.arrays import Array, at_least, row_products, row_sums, squared_norms
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import Method, Publication, RegionsLike, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
 
@@ -45,6 +45,12 @@ class NCI(Method):
         array([1.5])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Detecting Out-of-Distribution Through the Lens of Neural Collapse",
+        2025,
+        "https://arxiv.org/abs/2311.01479",
+        code="https://github.com/litianliu/NCI-OOD",
+    )
     title: ClassVar[str] = "NCI"
     aliases: ClassVar[tuple[str, ...]] = ("Neural collapse inspired detector", "NC-OOD")
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})

@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from farther.methods.arrays import Array, normalised, softmax, squared_norms, whitened
-from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.base import FitError, Method, Publication, RegionsLike, register
 from farther.methods.linear_algebra import scatter_matrix, whitening
 from farther.methods.logits import Background, class_columns
 from farther.methods.rows import Rows
@@ -45,6 +45,12 @@ class PNML(Method):
         array([-0.2284])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "Single Layer Predictive Normalized Maximum Likelihood for Out-of-Distribution Detection",
+        2021,
+        "https://arxiv.org/abs/2110.09246",
+        code="https://github.com/kobybibas/pnml_ood_detection",
+    )
     title: ClassVar[str] = "pNML"
     aliases: ClassVar[tuple[str, ...]] = ("Predictive normalized maximum likelihood",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from farther.methods.activations import Percentile, percentile
-from farther.methods.arrays import Array, at_least, limited, log_sum_exp
-from farther.methods.base import RegionsLike, register
+from farther.methods.arrays import Array, limited, log_sum_exp
+from farther.methods.base import Publication, RegionsLike, register
 from farther.methods.logits import LogitsMethod
 from farther.methods.rows import Rows
 
@@ -53,6 +53,12 @@ class VRA(LogitsMethod):
         array([0. , 2.5, 3. ])
     """
 
+    publication: ClassVar[Publication | None] = Publication(
+        "VRA: Variational Rectified Activation for Out-of-distribution Detection",
+        2023,
+        "https://arxiv.org/abs/2302.11716",
+        code="https://github.com/zeroQiaoba/VRA",
+    )
     title: ClassVar[str] = "VRA"
     aliases: ClassVar[tuple[str, ...]] = ("Variational rectified activation",)
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
@@ -85,7 +91,7 @@ class VRA(LogitsMethod):
         if self.below == "zero":
             h *= is_kept
         else:
-            h = at_least(h, self.lower_)
+            h = rows.xp.maximum(h, self.lower_)
         if is_amplified is not None:
             h += rows.number(self.gamma) * is_amplified
         return log_sum_exp(h @ weight.T + bias)

@@ -205,9 +205,10 @@ class Perturb(Pass):
             if stored is not None:
                 updated[name] = values.astype(stored.dtype)
         if self.before:
-            if not regions.has("features"):
+            features = regions.array("features") if regions.has("features") else None
+            if features is None:
                 raise ParameterError("before: this detector stores no features")
-            updated[BEFORE] = regions.array("features")
+            updated[BEFORE] = features
         return regions.with_columns(**updated)
 
     def losses(self, outputs: RowOutputs, header: Header) -> Tensor:
