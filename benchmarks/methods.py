@@ -17,7 +17,8 @@ of each, and its median over the rounds. On a CUDA device `torch` measures secon
 
 Peers compute the same formula. Where they also fit something else or nothing, that is a row of its
 own: pytorch-ood's ASH takes the largest values of each region, as `protocol: published-code` does;
-`ash` by the paper also finds a percentile of the training features.
+`ash` by the paper also finds a percentile of the training features. Its VRA has limits for each
+feature, as `protocol: published-code` has, its NACUE other bins.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 #: Further rows: the method, and its parameters.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "ash, published code": ("ash", {"protocol": "published-code"}),
+    "vra, published code": ("vra", {"protocol": "published-code", "below": "clip"}),
 }
 #: Methods that compute no score: they read a file, or the detector's label.
 NOT_COMPUTED = ("imported", "native")
@@ -216,6 +218,21 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
     def gradnorm(_fitted: object) -> object:
         return ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(test_h)
 
+    def grad_uncertainty(_fitted: object) -> object:
+        return ood.GradUncertainty(layer).predict(test_h)
+
+    def fit_nac() -> Any:
+        inner = torch.nn.Identity()
+        network = torch.nn.Sequential(inner, layer)
+        return ood.NACUE(network, [inner]).fit(h.clone().requires_grad_().split(1000))
+
+    def score_nac(fitted: Any) -> object:
+        return fitted.predict(test_h.clone().requires_grad_())
+
+    def fit_vra() -> Any:
+        peer = ood.VRA(None, through, lower_percentile=0.6, upper_percentile=0.95)
+        return peer.fit_feature_maps(train_maps, y)
+
     def ash(_fitted: object) -> object:
         return of_maps(ood.ASH(None, through, percentile=0.9))
 
@@ -231,8 +248,15 @@ def pytorch_ood(train: Regions, test: Regions) -> dict[str, Peer]:
         "mls": Peer(name, lambda _fitted: ood.MaxLogit.score(test_z)),
         "entropy": Peer(name, lambda _fitted: ood.Entropy.score(test_z)),
         "gradnorm": Peer(name, gradnorm),
+        "grad_uncertainty": Peer(name, grad_uncertainty),
         "mcm": Peer(name, lambda _fitted: ood.MCM(None, weight).predict_features(test_h)),
         "vos": Peer(name, vos),
+        "lts": Peer(name, lambda _fitted: of_features(ood.LTS(None, layer))),
+        "nci": Peer(name, of_features, lambda: ood.NCI(None, layer, alpha=0.0001).fit_features(h)),
+        "pnml": Peer(name, of_features, lambda: ood.PNML(None, layer).fit_features(h, y)),
+        "vra": Peer(name, of_maps, fit_vra),
+        "vra, published code": Peer(name, of_maps, fit_vra),
+        "nac_ue": Peer(name, score_nac, fit_nac),
         "ash": Peer(name, ash),
         "ash, published code": Peer(name, ash),
         "scale": Peer(name, lambda _fitted: of_maps(ood.SCALE(None, through, percentile=0.85))),
@@ -619,6 +643,10 @@ def modules(
     dice = ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(h, y)
     fdbd = ood.fDBD(None, layer).fit_features(h)
     mcm = ood.MCM(None, layer.weight)
+    lts = ood.LTS(None, layer)
+    nci = ood.NCI(None, layer, alpha=0.0001).fit_features(h)
+    pnml = ood.PNML(None, layer).fit_features(h, y)
+    vra = ood.VRA(None, through).fit_feature_maps(h[:, :, None, None], y)
     z = tensor(train.logits)
     kl_matching = ood.KLMatching(None).fit_logits(z, y)
     openmax = ood.OpenMax(None, tailsize=20).fit_logits(z, y)
@@ -641,6 +669,10 @@ def modules(
         "dice": lambda: dice.predict_features(test_h),
         "fdbd": lambda: fdbd.predict_features(test_h),
         "mcm": lambda: mcm.predict_features(test_h),
+        "lts": lambda: lts.predict_features(test_h),
+        "nci": lambda: nci.predict_features(test_h),
+        "pnml": lambda: pnml.predict_features(test_h),
+        "vra": lambda: vra.predict_feature_maps(maps),
         "kl_matching": lambda: kl_matching.predict_logits(test_z),
         "openmax": lambda: openmax.predict_logits(test_z),
     }

@@ -183,6 +183,30 @@ def test_odin_of_the_published_codes_is_openoods_formula():
     assert_array_equal(moved[-1][:, :, 1::2], image[:, :, 1::2])
 
 
+@pytest.mark.parametrize(("moved", "share", "count"), [("largest", 0.0, 1), ("smallest", 0.05, 38)])
+def test_a_step_of_some_values_is_openoods(run, moved, share, count):
+    """i-ODIN moves the value with the largest gradient, AdaSCALE those with the smallest."""
+    regions = run.passes({"epsilon": 0.1, "temperature": 1, "moved": moved, "share": share})
+    data = run.inputs("test").clone().requires_grad_()
+    output = run.network(data)
+    nn.CrossEntropyLoss(reduction="sum")(output, output.argmax(1)).backward()
+    flat = data.grad.abs().flatten(1)
+    chosen = flat.topk(count, dim=1, largest=moved == "largest").indices
+    mask = torch.zeros_like(flat).scatter_(1, chosen, 1).view_as(data)
+    step = mask * data.grad.sign() / torch.tensor(STD)[:, None, None]
+    expected = run.network(data.detach() - 0.1 * step).detach()
+    assert_allclose(column(regions, "logits"), expected, rtol=0, atol=1e-5)
+    assert (column(regions, "logits") != column(run.own("test"), "logits")).any()
+
+
+def test_features_before_the_step_are_stored_for_adascale(run):
+    regions = run.passes({"epsilon": 0.02, "loss": "max_logit", "before": True})
+    assert_array_equal(column(regions, "latent.before"), column(run.own("test"), "features"))
+    assert (column(regions, "features") != column(run.own("test"), "features")).any()
+    scores = methods.create("adascale").fit(regions).score(regions)
+    assert np.isfinite(scores).all()
+
+
 def test_mahalanobis_with_a_step_is_that_of_pytorch_ood(run):
     regions = run.passes({"loss": "mahalanobis", "epsilon": 0.01})
     train = Regions.read(run.own("train").path)

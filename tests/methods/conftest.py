@@ -68,6 +68,7 @@ def make_regions(
             "gram.shallow": features[:, : dimensions // 2],
             "gram.deep": features,
             "latent.patch": features,
+            "latent.before": 0.98 * features + 0.02,
         },
         **{"latent.numerator": logits[:, :classes], "latent.denominator": 1 - uncertainty[:, None]},
         **{"latent.confidence": logits.max(axis=1, keepdims=True)},

@@ -45,6 +45,7 @@ OPTIONAL = {
     ),
     *("predictive_entropy", "mutual_information", "latent.patch"),
     *("latent.numerator", "latent.denominator", "latent.confidence"),
+    "latent.before",
 }
 
 

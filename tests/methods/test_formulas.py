@@ -75,9 +75,8 @@ def of_maps(made):
     def scores(train, test):
         peer_of = made(lambda x: head(test)(x.flatten(1)))
         maps = [tensors(regions)[0][:, :, None, None] for regions in (train, test)]
-        peer_of.fit_feature_maps(maps[0], tensors(train)[1]) if isinstance(
-            peer_of, peer.ReAct
-        ) else None
+        if isinstance(peer_of, peer.ReAct | peer.VRA):
+            peer_of.fit_feature_maps(maps[0], tensors(train)[1])
         return peer_of.predict_feature_maps(maps[1]).detach()
 
     return scores
@@ -122,6 +121,24 @@ def of_gradnorm(train, test):
     return made.predict(tensors(test)[0])
 
 
+def of_lts(train, test):
+    return peer.LTS(None, head(test), p=0.3).predict_features(tensors(test)[0])
+
+
+def in_single_precision(made):
+    """Those of a peer that computes in it, `made` for the last layer."""
+
+    def scores(train, test):
+        fitted = made(head(train).float()).fit_features(*tensors(train)[:2])
+        return fitted.predict_features(tensors(test)[0])
+
+    return scores
+
+
+def of_vra(layer):
+    return peer.VRA(None, layer, lower_percentile=0.2, upper_percentile=0.8)
+
+
 def ash(variant):
     return of_maps(lambda layer: peer.ASH(None, layer, variant=f"ash-{variant}", percentile=0.85))
 
@@ -159,6 +176,15 @@ PEERS = [
     ("dice", {"percentile": 70}, of_dice),
     ("she", {}, of_features(lambda layer: peer.SHE(None, layer))),
     ("gradnorm", {"temperature": 2.0}, of_gradnorm),
+    ("lts", {"percentile": 70}, of_lts),
+    ("nci", {"alpha": 0.01}, in_single_precision(lambda layer: peer.NCI(None, layer, alpha=0.01))),
+    ("pnml", {}, in_single_precision(lambda layer: peer.PNML(None, layer))),
+    (
+        "grad_uncertainty",
+        {},
+        lambda train, test: peer.GradUncertainty(head(test)).predict(tensors(test)[0]),
+    ),
+    ("vra", {"lower": 20, "upper": 80, "below": "clip", **CODE}, of_maps(of_vra)),
     ("nnguide", {"k": 7}, of_nnguide),
 ]
 

@@ -439,7 +439,7 @@ OTHERS = {
         "gl_mcm",
         "safe",
     ),
-    *("conf_branch", "g_odin"),
+    *("conf_branch", "g_odin", "adascale"),
 }
 CASES = [
     (name, params)

@@ -83,6 +83,10 @@ class TemperatureScaling(Method):
             "odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}",
             "perturbed: {kind: perturb, epsilon: 0.0014, temperature: 1000}",
         ),
+        "i-ODIN": (
+            "i_odin: {method: temperature_scaling, temperature: 1000, pass: one_value}",
+            "one_value: {kind: perturb, epsilon: 0.0014, temperature: 1000, moved: largest}",
+        ),
     }
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     temperature: PositiveFloat | None = None

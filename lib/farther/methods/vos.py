@@ -14,20 +14,21 @@ from farther.methods.rows import Rows
 
 @register("vos")
 class VOS(Method):
-    """The energy, or the output of the detector's head for known and unknown.
+    """The energy, plain or weighted, or the output of the detector's head for known and unknown.
 
     VOS is a training method; its score is the energy of the logits. Its training also fits a small
     head: a weight for each class's share of the energy, and a logistic regression of the energy on
     known (class 1) and unknown (class 0). The header's `detector["vos_head"]` holds it as numbers:
-    `energy_weight` (C, the known classes), `weight` (2) and `bias` (2). Without it the output
-    "logistic" does not apply.
+    `energy_weight` (C, the known classes), `weight` (2) and `bias` (2). Without it only the output
+    "energy" applies.
 
     Formula:
-        score = log Σ_c exp(z_c); with `output="logistic"`, the log odds of known: (w_1 − w_0) · E +
-        b_1 − b_0 with E = log Σ_c max(e_c, 0) exp(z_c), e the energy weights
+        score = log Σ_c exp(z_c); with `output="weighted_energy"`, E = log Σ_c max(e_c, 0) exp(z_c),
+        e the energy weights; with `output="logistic"`, the log odds of known: (w_1 − w_0) · E + b_1
+        − b_0
 
     Args:
-        output: "energy" or "logistic".
+        output: "energy", "weighted_energy" (pytorch-ood's WeightedEBO) or "logistic".
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
 
     Attributes:
@@ -57,7 +58,7 @@ class VOS(Method):
     title: ClassVar[str] = "VOS"
     aliases: ClassVar[tuple[str, ...]] = ("Virtual outlier synthesis",)
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    output: Literal["energy", "logistic"] = "energy"
+    output: Literal["energy", "weighted_energy", "logistic"] = "energy"
     background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
@@ -65,17 +66,15 @@ class VOS(Method):
         self.energy_weight_ = np.ones(classes)
         self.slope_ = 1.0
         self.intercept_ = 0.0
+        if self.output == "energy":
+            return
+        head = regions.header.detector.get("vos_head")
+        if head is None:
+            raise FitError(f"{self.name}: the detector has no vos_head; output='energy' needs none")
+        self.energy_weight_ = np.maximum(_numbers(head, "energy_weight", classes), 0.0)
+        if not self.energy_weight_.any():
+            raise FitError(f"{self.name}: no energy_weight of the detector's vos_head is above 0")
         if self.output == "logistic":
-            head = regions.header.detector.get("vos_head")
-            if head is None:
-                raise FitError(
-                    f"{self.name}: the detector has no vos_head; output='energy' needs none"
-                )
-            self.energy_weight_ = np.maximum(_numbers(head, "energy_weight", classes), 0.0)
-            if not self.energy_weight_.any():
-                raise FitError(
-                    f"{self.name}: no energy_weight of the detector's vos_head is above 0"
-                )
             weight = _numbers(head, "weight", 2)
             bias = _numbers(head, "bias", 2)
             self.slope_ = float(weight[1] - weight[0])

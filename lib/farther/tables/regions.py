@@ -45,8 +45,11 @@ NUMERATOR = f"{LAYER}numerator"
 #: Denominator of the logits of G-ODIN, shape (N, 1).
 DENOMINATOR = f"{LAYER}denominator"
 
-#: Columns that are outputs of a network, although their names have the prefix of layers.
-OUTPUTS = frozenset({CONFIDENCE, NUMERATOR, DENOMINATOR})
+#: Features before the step of a pass of kind `perturb`, shape (N, D).
+BEFORE = f"{LAYER}before"
+
+#: Columns that are no inner layer's activations, although their names have the prefix of layers.
+OUTPUTS = frozenset({BEFORE, CONFIDENCE, NUMERATOR, DENOMINATOR})
 
 
 class Regions(Table, WithHeader, Conversions):

@@ -23,7 +23,7 @@ from farther.errors import ParameterError
 from farther.naming.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import digest
-from farther.tables.regions import CONFIDENCE, NUMERATOR
+from farther.tables.regions import BEFORE, CONFIDENCE, NUMERATOR
 from farther.terms import Protocol
 
 
@@ -77,6 +77,9 @@ class Perturb(Pass):
         loss: Loss whose gradient the step follows: see the formula.
         temperature: Temperature T of the softmax in the loss "max_softmax".
         direction: Step "down" the loss, or "up".
+        moved: "all" values of the image move, a value being a channel of a pixel; or only those
+            with the "largest" or "smallest" gradients.
+        share: Share of the values that are those, at least one: 0 is i-ODIN's, with "largest".
         per: "image": one step for the sum of the losses of all regions of an image; "region": a
             backward and a forward pass for each region of an image, by the gradient of the
             region's loss. No paper defines the step for objects.
@@ -84,6 +87,8 @@ class Perturb(Pass):
         min_score: Detections with a lower score have no loss: they count neither in the sum nor in
             the means, and with `per: region` they keep their values. t* is chosen after the passes,
             so it cannot be the default.
+        before: Whether the features before the step are stored too, as `latent.before`, which the
+            method `adascale` compares with those after it.
         split: The split that μ_c and Σ are estimated from, by predicted class, as in the method
             `mahalanobis`.
         protocol: "paper": sign(0) is 0; "published-code": it is 1.
@@ -103,6 +108,9 @@ class Perturb(Pass):
 
         Goodfellow et al., "Explaining and Harnessing Adversarial Examples" (FGSM), 2015,
         arXiv:1412.6572.
+
+        Regmi, "Going Beyond Conventional OOD Detection" (i-ODIN), 2024, arXiv:2411.10794: one value
+        moves. Code of OpenOOD: https://github.com/Jingkang50/OpenOOD
     """
 
     needs_gradients: ClassVar[bool] = True
@@ -112,9 +120,12 @@ class Perturb(Pass):
     )
     temperature: PositiveFloat = 1000.0
     direction: Literal["down", "up"] = "down"
+    moved: Literal["all", "largest", "smallest"] = "all"
+    share: Fraction = 0.0
     per: Literal["image", "region"] = "image"
     background: Literal["drop", "keep"] = "drop"
     min_score: Fraction = 0.0
+    before: bool = False
     split: str = "train"
     protocol: Protocol = "paper"
 
@@ -167,8 +178,8 @@ class Perturb(Pass):
         """The detections of a batch with logits, features and latents of the images after the step.
 
         Raises:
-            ParameterError: see `Replay.recompute`; or the loss is "mahalanobis", and there are no
-                features, or `learn` was not called.
+            ParameterError: see `Replay.recompute`; or the loss is "mahalanobis" or `before` is
+                true, and there are no features; or `learn` was not called.
             DataError: the network gives numbers that are not finite.
         """
         regions = replay.regions(image_ids)
@@ -193,6 +204,11 @@ class Perturb(Pass):
             stored = regions.array(name) if regions.has(name) else None
             if stored is not None:
                 updated[name] = values.astype(stored.dtype)
+        if self.before:
+            features = regions.array("features") if regions.has("features") else None
+            if features is None:
+                raise ParameterError("before: this detector stores no features")
+            updated[BEFORE] = features
         return regions.with_columns(**updated)
 
     def losses(self, outputs: RowOutputs, header: Header) -> Tensor:
@@ -258,8 +274,19 @@ class Perturb(Pass):
             sign = torch.where(gradient >= 0, 1.0, -1.0)
         else:
             sign = gradient.sign()
+        if self.moved != "all":
+            sign = sign * self._is_moved(gradient)
         epsilon = self.epsilon if self.direction == "down" else -self.epsilon
         return image - epsilon * unit * sign
+
+    def _is_moved(self, gradient: Tensor) -> Tensor:
+        """Whether a value has one of the largest or smallest gradients, of the gradient's shape."""
+        sizes = gradient.abs().flatten()
+        count = max(1, int(self.share * len(sizes)))
+        chosen = sizes.topk(count, largest=self.moved == "largest").indices
+        is_moved = torch.zeros_like(sizes, dtype=torch.bool)
+        is_moved[chosen] = True
+        return is_moved.view_as(gradient)
 
 
 def class_gaussians(regions: RegionsFolder) -> Gaussians:
