@@ -15,6 +15,7 @@ from farther.errors import ParameterError
 from farther.evaluation.results import read_evaluation, write_results
 from farther.report import build
 from farther.report.gallery.examples import Mark
+from farther.report.pages import methods as methods_page
 from farther.tables.files import digest
 
 
@@ -180,10 +181,13 @@ def test_a_detector_has_all_its_curves(detector):
 
 def test_each_method_has_a_folded_section_that_tables_link(methods, detector, params):
     folds = [element.attributes.get("id") for element in methods.all("details")]
-    assert folds == list(params["methods"])
+    assert folds == [f"method-{name}" for name in params["methods"]]
     summaries = methods.texts("summary")
     assert any(text.startswith("kNN: Minus the distance to the k-th nearest") for text in summaries)
-    for page, address in ((methods, "methods.html#knn"), (detector, "../methods.html#knn")):
+    for page, address in (
+        (methods, "methods.html#method-knn"),
+        (detector, "../methods.html#method-knn"),
+    ):
         links = [link for link in page.all("a") if link.attributes["href"] == address]
         assert [link.text for link in links] == ["kNN"]
 
@@ -340,3 +344,13 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
 def test_a_wrong_parameter_is_refused_in_plain_words(built, params, report, message):
     with pytest.raises(ParameterError, match=message):
         build({**params, "report": report}, built)
+
+
+def test_a_method_may_be_called_as_a_section_of_the_page(project, params, read):
+    for section in methods_page.SECTIONS:
+        params["methods"][section] = {"method": "msp"}
+    build(params, project)
+    page = read(project / "artifacts/report/methods.html")
+    ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+    assert "method-families" in ids

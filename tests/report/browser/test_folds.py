@@ -15,13 +15,13 @@ def methods(tab, report, complaints):
 
 def test_a_link_on_the_page_opens_the_section_of_a_method(methods):
     assert methods.evaluate(OPEN) == []
-    methods.evaluate("document.querySelector('a[href=\"methods.html#knn\"]').click()")
-    until(methods, f"{OPEN}.join() === 'knn'")
+    methods.evaluate("document.querySelector('a[href=\"methods.html#method-knn\"]').click()")
+    until(methods, f"{OPEN}.join() === 'method-knn'")
 
 
 def test_an_address_opens_the_section_of_a_method(methods, report):
     methods.goto((report / "index.html").as_uri())
-    methods.goto(f"{(report / 'methods.html').as_uri()}#msp")
-    until(methods, f"{OPEN}.join() === 'msp'")
-    top = "document.getElementById('msp').getBoundingClientRect().top"
+    methods.goto(f"{(report / 'methods.html').as_uri()}#method-msp")
+    until(methods, f"{OPEN}.join() === 'method-msp'")
+    top = "document.getElementById('method-msp').getBoundingClientRect().top"
     assert 0 <= methods.evaluate(top) < methods.evaluate("window.innerHeight")
