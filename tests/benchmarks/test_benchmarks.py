@@ -65,6 +65,7 @@ CASES = {
     "infer yolo": (["yolo", *SMALL_NETWORK], "| torch.save | "),
     "infer detr": (["detr", *SMALL_NETWORK], "| torch.save | "),
     "infer classifier": (["classifier", *SMALL_NETWORK], "| torch.save | "),
+    "gpu": (["--device", "cpu", "--smallest", "--project", "DEMO"], "Largest difference of a"),
     "parts": (
         ["faster_rcnn", *SMALL_NETWORK, "--batch-size", "1", "--precision", "float32"],
         "channels_last",
