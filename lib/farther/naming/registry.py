@@ -197,6 +197,21 @@ class Registry(Generic[T]):
         extensions.load()
         return sorted({*self.modules, *self._classes})
 
+    def defining(self, function: str) -> list[str]:
+        """Names of the classes with a method of this name in their own body, sorted.
+
+        Extensions are imported; no module of the package is.
+        """
+        extensions.load()
+        names: set[str] = set()
+        for name, registration in self.written.registrations.items():
+            if function in registration.functions:
+                names.add(name)
+        for name, cls in self._classes.items():
+            if function in vars(cls):
+                names.add(name)
+        return sorted(names)
+
     def check(self, name: str) -> None:
         """Refuses an unknown name, as `canonical` does; imports no module of the package for it.
 

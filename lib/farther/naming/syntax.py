@@ -33,6 +33,7 @@ class Registration:
         title, aliases, published_entries: Class attributes of these names, where they are written
             as literals: the name for readers, other names, and entries of params.yaml by
             published names (`farther.methods.base.Method`).
+        functions: Names of the methods in the class's own body.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Registration:
     title: str = ""
     aliases: tuple[str, ...] = ()
     published_entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    functions: frozenset[str] = frozenset()
 
 
 def registered_names(content: bytes) -> list[tuple[str, str]]:
@@ -110,8 +112,16 @@ def _registration(node: ast.ClassDef, decorator: ast.expr) -> list[Registration]
             title=str(literals.get("title", "")),
             aliases=tuple(literals.get("aliases", ())),
             published_entries=dict(literals.get("published_entries", {})),
+            functions=_functions_of_class(node),
         )
     ]
+
+
+def _functions_of_class(node: ast.ClassDef) -> frozenset[str]:
+    """Names of the methods in a class's own body."""
+    return frozenset(
+        statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)
+    )
 
 
 def _literals_of_class(node: ast.ClassDef) -> dict[str, Any]:
