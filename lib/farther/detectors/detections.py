@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.formats import Results, files_of, open_results
+from farther.detectors.imported.recognition import recognise_results
 from farther.detectors.imported.records import (
     DETECTIONS,
     OPTIONAL_FIELDS,
@@ -20,6 +22,7 @@ from farther.detectors.imported.records import (
     checked_records,
     columns_of,
 )
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.errors import DataError
 from farther.naming.registry import STRICT
 from farther.tables.files import is_folder, regular_file
@@ -52,8 +55,15 @@ class Detections(ImportedClasses):
             width height score`), or of CSV files without a line of names.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("*.csv", "*.tsv", "*.txt", "*.json")
+
     fractions: bool = False
     columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """Detections in another format than COCO results; see `Adapter`."""
+        return recognise_results(path, id_classes, are_coco_results=False)
 
     @property
     def in_fractions(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -17,12 +17,47 @@ from farther.datasets.presence import turned_images
 from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.datasets.yolo import UNCLEAR_FOLDERS
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.naming.extras import AbsentPackagesError
 from farther.projects.exports import refuse_export
 from farther.tables.endings import is_image, is_unread_image, why_unread
 from farther.tables.files import is_present
 from farther.tables.folders import files_below, listed
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Formats and adapters that a user names, for files that fit several.
+
+    Args:
+        formats: Names of dataset formats.
+        adapters: Names of detectors' adapters.
+    """
+
+    formats: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+
+    def refuse_unused(self, datasets: Iterable[Dataset], adapters: Iterable[str]) -> None:
+        """Refuses a name that no file was recognised by.
+
+        Args:
+            datasets: The datasets.
+            adapters: The adapters of the detectors.
+
+        Raises:
+            ParameterError: there is one.
+        """
+        used_formats = {dataset.entry["format"] for dataset in datasets}
+        for name in self.formats:
+            if name not in used_formats:
+                raise ParameterError(f"--format {name}: no folder is in this format")
+        used_adapters = set(adapters)
+        for name in self.adapters:
+            if name not in used_adapters:
+                raise ParameterError(f"--adapter {name}: it reads none of the detectors")
+
+
+NO_CHOICES = Choices()
 
 
 @dataclass(frozen=True)
