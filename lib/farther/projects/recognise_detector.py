@@ -115,6 +115,9 @@ def recognise_detector(
         return _open({"weights": str(path), **_of_bundle(path)})
     id_classes = _id_classes(dataset, lookup)
     for name in adapters:
+        registry.check(name)
+        if not _precisions(name, path, _names_of_files(path)):
+            continue
         recognised = registry.get(name).recognises(path, id_classes)
         if recognised is not None:
             return _opened(path, name, recognised)
@@ -158,10 +161,7 @@ def _adapters_by_precision(path: Path) -> dict[int, list[str]]:
     adapters_by_precision: dict[int, list[str]] = {}
     names_of_files = _names_of_files(path)
     for name in registry.defining("recognises"):
-        precisions = []
-        for pattern in _patterns(name):
-            if _fits(pattern, path, names_of_files):
-                precisions.append(_precision(pattern))
+        precisions = _precisions(name, path, names_of_files)
         if precisions:
             adapters_by_precision.setdefault(min(precisions), []).append(name)
 
@@ -171,6 +171,15 @@ def _adapters_by_precision(path: Path) -> dict[int, list[str]]:
             names.remove(probable_adapter)
             names.insert(0, probable_adapter)
     return adapters_by_precision
+
+
+def _precisions(adapter: str, path: Path, names_of_files: Sequence[str]) -> list[int]:
+    """Precision of each name in `RECOGNISED_FILES` of an adapter that a file or folder has."""
+    precisions = []
+    for pattern in _patterns(adapter):
+        if _fits(pattern, path, names_of_files):
+            precisions.append(_precision(pattern))
+    return precisions
 
 
 def _patterns(adapter: str) -> tuple[str, ...]:
