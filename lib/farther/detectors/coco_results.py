@@ -112,7 +112,7 @@ class CocoResults(ImportedClasses):
     def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
         header = self.header()
-        labels = self._labels(header)
+        labels = self.labels(header)
         image_files = self._image_files[source.path]
         numbers = None
         by = "image_id"

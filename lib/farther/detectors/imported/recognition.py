@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -71,22 +71,50 @@ def recognise_results(
     formats = {results.format for results in results_by_file.values() if results.format}
     if (formats == {"COCO results"}) != are_coco_results:
         return None
-    summary = _Summary()
-    for results in results_by_file.values():
-        for batch in results.batches():
-            summary.add(batch)
+    summary = _Summary.of(results_by_file.values())
+    recognised = _recognised(path, summary, results_by_file, id_classes)
+    if are_coco_results:
+        return recognised
+    params = dict(recognised.params)
+    assumed = recognised.assumed
+    if summary.largest_edge <= FRACTION:
+        params["fractions"] = True
+    if columns and columns != TEXTS[0]:
+        params["columns"] = list(columns)
+        about_columns = f"columns are assumed to be {' '.join(columns)}"
+        assumed = f"{about_columns}; {assumed}" if assumed else about_columns
+    return replace(recognised, params=params, assumed=assumed)
+
+
+def recognise_opened(
+    path: Path, results_by_file: Mapping[Path, Results], id_classes: IdClasses
+) -> RecognisedFile:
+    """Parameters for opened files of detections.
+
+    Args:
+        path: The file, or the folder of the files.
+        results_by_file: The files.
+        id_classes: The classes of the ID dataset.
+
+    Raises:
+        DataError: there are no detections, or they cannot be read, or are of a class that is not
+            known.
+    """
+    summary = _Summary.of(results_by_file.values())
+    return _recognised(path, summary, results_by_file, id_classes)
+
+
+def _recognised(
+    path: Path,
+    summary: _Summary,
+    results_by_file: Mapping[Path, Results],
+    id_classes: IdClasses,
+) -> RecognisedFile:
+    """Parameters for summarised detections; see `recognise_opened`."""
     if not summary.count:
         raise DataError("no detections here", file=path)
-
     classes, assumed = _classes(summary, results_by_file, id_classes)
     params: dict[str, Any] = {"score_threshold": _rounded_down(summary.lowest_score), **classes}
-    if not are_coco_results:
-        if summary.largest_edge <= FRACTION:
-            params["fractions"] = True
-        if columns and columns != TEXTS[0]:
-            params["columns"] = list(columns)
-            about_columns = f"columns are assumed to be {' '.join(columns)}"
-            assumed = f"{about_columns}; {assumed}" if assumed else about_columns
     content = (
         f"{summary.count:,} detections of {len(summary.best_by_image):,} images, "
         f"{summary.optional_fields()}"
@@ -210,6 +238,19 @@ class _Summary:
     fields: set[str] = field(default_factory=set)
     oriented: int = 0
     unread: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, results: Iterable[Results]) -> _Summary:
+        """The summary of opened files.
+
+        Raises:
+            DataError: a record is not a detection.
+        """
+        summary = cls()
+        for opened in results:
+            for batch in opened.batches():
+                summary.add(batch)
+        return summary
 
     def add(self, batch: Batch) -> None:
         """Adds the records of a batch.
