@@ -1,10 +1,12 @@
 """A CSV file of boxes for each folder of images."""
 
 import csv
+from pathlib import Path
 from typing import ClassVar
 
 from farther import Reader, register
 from farther.datasets.base import Annotations, Collector, Expected, Location, image_file
+from farther.datasets.recognition import Recognised
 from farther.tables.files import inside
 
 
@@ -19,6 +21,11 @@ class BoxesCSV(Reader):
     SOURCE: ClassVar[str] = "docs/extending.md (the format)"
 
     subset_names: tuple[str, ...] = ("test",)
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        names = [file.stem for file in sorted(folder.glob("*.csv")) if (folder / file.stem).is_dir()]
+        return Recognised({"subset_names": names}) if names else None
 
     def expects(self, subset: str) -> list[Expected]:
         return [

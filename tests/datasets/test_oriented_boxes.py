@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 from farther import datasets
 from farther.errors import DataError
-from farther.projects.recognise_exports import recognise_export
+from farther.projects.exports import refuse_export
 
 COCO = "annotations/instances_val2017.json"
 
@@ -94,7 +94,7 @@ def test_labels_of_dota_come_with_what_to_write(lay):
     lines = "imagesource:GoogleEarth\ngsd:0.14\n5.0 0.0 10.0 5.0 5.0 10.0 0.0 5.0 large-vehicle 0\n"
     root = lay({"images/a.jpg": (40, 40), "labelTxt/a.txt": lines})
     with pytest.raises(DataError, match="labels of DOTA, which is not read: write YOLO's labels"):
-        recognise_export(root)
+        refuse_export(root)
 
 
 def test_four_corners_in_labels_of_yolo_become_the_box_around_them(lay):

@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -14,8 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from farther import detectors
+from farther.detectors.onnx import Onnx
+from farther.detectors.recognition import IdClasses
 from farther.errors import DataError, ParameterError
-from farther.projects.recognise_detector import _of_onnx
 
 PETS = ("cat", "dog", "owl")
 K = len(PETS)
@@ -727,15 +727,14 @@ def test_init_takes_the_id_classes_and_a_size_where_the_graph_says_neither(tmp_p
     file = exported(
         Queries(K), pixels, tmp_path / "x.onnx", ["images"], ["pred_boxes", "logits"], **axes
     )
-    entry, assumed = _of_onnx(file, SimpleNamespace(categories=list(PETS)))
-    assert entry["params"] == {"classes": list(PETS), "size": 640}
-    assert "it names no classes" in assumed
-    assert "its input varies: images are given 640 pixels" in assumed
+    recognised = Onnx.recognises(file, IdClasses(list(PETS)))
+    assert recognised.params == {"classes": list(PETS), "size": 640}
+    assert "it names no classes" in recognised.assumed
+    assert "its input varies: images are given 640 pixels" in recognised.assumed
     with pytest.raises(
         DataError,
         match="names no classes, and they cannot be the ID dataset's: 1 classes are named",
     ):
-        _of_onnx(file, SimpleNamespace(categories=["cat"]))
+        Onnx.recognises(file, IdClasses(["cat"]))
     named_by_metadata(file, names=str(list(PETS)))
-    entry, _ = _of_onnx(file, SimpleNamespace(categories=["cat"]))
-    assert entry["params"] == {"size": 640}
+    assert Onnx.recognises(file, IdClasses(["cat"])).params == {"size": 640}

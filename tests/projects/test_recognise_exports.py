@@ -12,7 +12,7 @@ from PIL import Image
 from farther import datasets
 from farther.errors import DataError
 from farther.projects import recognise
-from farther.projects.recognise_exports import recognise_export
+from farther.projects.exports import refuse_export
 
 CVAT = """<?xml version="1.0" encoding="utf-8"?>
 <annotations>
@@ -417,4 +417,4 @@ def test_xml_that_is_read_comes_before_an_export_beside_it(tmp_path):
 def test_files_that_are_no_export_are_left_to_the_other_formats(tmp_path, name, content):
     write(tmp_path, {"a.jpg": None, "label_2/b.jpg": None})
     (tmp_path / name).write_bytes(content.encode("utf-8", "surrogateescape"))
-    assert recognise_export(tmp_path) is None
+    refuse_export(tmp_path)

@@ -10,9 +10,9 @@ from tests.support.cases import slow_but
 from torchvision import models
 
 from farther.detectors.networks.torchvision_builders import BUILDERS
+from farther.detectors.networks.torchvision_recognition import recognise_state_dict
 from farther.errors import DataError
 from farther.projects import recognise, recognise_detector
-from farther.projects.recognise_state_dict import recognise_state_dict
 
 ADAPTERS = {
     "fasterrcnn": "faster_rcnn",
@@ -55,7 +55,7 @@ def test_each_builder_has_the_classes_of_the_id_dataset_if_their_number_fits(cas
     found = recognise_state_dict(saved(tmp_path, case), pets)
     assert found.adapter == ADAPTERS[case.partition("_")[0].partition(" ")[0]]
     assert found.params["classes"] == ["cat", "dog"]
-    assert any(CLASSES in text for text in found.assumed)
+    assert CLASSES in found.assumed
     assert "norm_epsilon" not in found.params
 
 
@@ -80,7 +80,7 @@ def test_as_many_outputs_as_classes_are_classes_without_a_background_where_there
 def test_91_outputs_are_torchvisions_of_coco(case, pets, tmp_path):
     found = recognise_state_dict(saved(tmp_path, case, 91), pets)
     assert found.params["classes"] == list(BUILDERS[case].categories)
-    assert "its 91 outputs are assumed to be torchvision's" in "; ".join(found.assumed)
+    assert "its 91 outputs are assumed to be torchvision's" in found.assumed
 
 
 def test_weights_of_coco_are_opened_with_their_names(pets, tmp_path):
@@ -105,7 +105,7 @@ def test_an_epsilon_that_the_file_does_not_say_is_assumed_aloud(pets, tmp_path):
             frozen[name] = frozen[name][:27]
     found = recognise_state_dict(saved(tmp_path, "retinanet_resnet50_fpn", state=frozen), pets)
     assert "norm_epsilon" not in found.params
-    assert found.assumed[-1] == (
+    assert found.assumed.endswith(
         "norm_epsilon 1e-5 (write norm_epsilon: 0 if it began from torchvision's weights COCO_V1)"
     )
 
@@ -126,7 +126,7 @@ def test_a_file_that_torchvision_publishes_needs_no_assumption(monkeypatch, pets
     path = saved(tmp_path, "fasterrcnn_mobilenet_v3_large_320_fpn", 91)
     published_as(monkeypatch, "fasterrcnn_mobilenet_v3_large_320_fpn", path)
     found = recognise_state_dict(path, pets)
-    assert (found.adapter, found.assumed) == ("faster_rcnn", [])
+    assert (found.adapter, found.assumed) == ("faster_rcnn", "")
     assert found.params == {"classes": list(BUILDERS["fasterrcnn_resnet50_fpn"].categories)}
 
 

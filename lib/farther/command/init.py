@@ -34,6 +34,14 @@ def init(
     wordnet: Annotated[
         Path | None, option("DIR", "WordNet's dict folder, for synonyms and near categories.")
     ] = None,
+    format: Annotated[
+        list[str] | None,
+        option("NAME", "Format of folders that fit several (farther list datasets); repeatable."),
+    ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        option("NAME", "Adapter of a detector that fits several; repeatable."),
+    ] = None,
     clip: Annotated[
         str | None, option("MODEL", "open_clip model that proposes near categories.")
     ] = None,
@@ -80,17 +88,22 @@ def init(
         return
 
     lookup = projects.Lookup.open(ROOT / "data", wordnet, clip)
+    choices = projects.Choices(tuple(format or ()), tuple(adapter or ()))
     if add:
         if not ood and not detector:
             raise ParameterError("give --ood, --detector, or both")
-        project = projects.add(folder, ood or (), detector or (), lookup, benchmark=benchmark)
+        project = projects.add(
+            folder, ood or (), detector or (), lookup, choices=choices, benchmark=benchmark
+        )
     else:
         if not sys.stdin.isatty():
             _check_options(id, ood, detector)
         id_folder = id or _prompt_id()
         ood_folders = ood or _prompt_ood()
         detectors = detector or _prompt_detector()
-        project = projects.init(folder, id_folder, ood_folders, detectors, lookup, force=force)
+        project = projects.init(
+            folder, id_folder, ood_folders, detectors, lookup, choices=choices, force=force
+        )
     if not dry_run:
         if not (folder / "dvc.yaml").exists():
             with working("starting git and DVC"):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from xml.etree import ElementTree
 
 import ijson
 
 from farther.errors import DataError
 from farther.tables.endings import ANNOTATIONS, has_ending
+from farther.tables.files import open_binary
 from farther.tables.json_stream import Bounded, open_json, parser_message
 
 #: Lists of a COCO file.
@@ -30,6 +34,8 @@ WORDS = frozenset(
         "gt",
     }
 )
+#: Most events of a parser that are read from one file: keys near its start tell the format.
+EVENTS = 100_000
 _WORD = re.compile(r"[a-z]+")
 
 
@@ -84,3 +90,25 @@ def refuse_damaged(file: Path, content: JsonKeys) -> None:
             "Fetch it again, or move it away if its boxes are not wanted",
             file=file,
         )
+
+
+def root_tag(file: Path) -> str:
+    """The outermost tag of an XML file; "" where it cannot be read."""
+    try:
+        with open_binary(file) as text:
+            for _, element in ElementTree.iterparse(text, events=("start",)):
+                return str(element.tag)
+    except (ElementTree.ParseError, ValueError, LookupError, RecursionError):
+        pass
+    return ""
+
+
+def first_keys(file: Path) -> set[str]:
+    """The keys near the start of a file of JSON or JSON lines; none where it is something else."""
+    keys = set[str]()
+    with suppress(ijson.JSONError, UnicodeDecodeError), open_json(file) as text:
+        events = ijson.parse(Bounded(text), multiple_values=True)
+        for _, event, value in islice(events, EVENTS):
+            if event == "map_key":
+                keys.add(value)
+    return keys

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.records import Location
 from farther.errors import DataError, shorten
 from farther.naming.registry import STRICT, Parameters, Registry
@@ -455,8 +456,13 @@ class Reader(Parameters, ABC):
     """
 
     REGISTRY: ClassVar[Registry[Any]] = FORMATS
+    name: ClassVar[str]
     #: Where the dataset, or tools that write the format, are described.
     SOURCE: ClassVar[str]
+    #: What `recognises` goes by; a format with more certain evidence is asked first.
+    EVIDENCE: ClassVar[Evidence] = "annotations"
+    #: Whether image files beside annotated ones that no annotations name are counted by `init`.
+    COUNTS_UNLISTED: ClassVar[bool] = False
     #: Names of the subsets that the dataset is published with.
     ORIGINALS: ClassVar[tuple[str, ...]] = ()
 
@@ -467,6 +473,21 @@ class Reader(Parameters, ABC):
     subset_names: tuple[str, ...] = ()
     combined: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     brightness: bool = False
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """How to read a folder in this format; None for a folder in another one.
+
+        `farther init` asks each class that has this method in its own body.
+
+        Args:
+            folder: A folder that exists.
+
+        Raises:
+            DataError: the folder is in this format, and a file in it is damaged or contradicts
+                another one.
+        """
+        return None
 
     @abstractmethod
     def expects(self, subset: str) -> list[Expected]:
@@ -490,6 +511,17 @@ class Reader(Parameters, ABC):
 
         Returns:
             The file or folder within the root that is absent, by subset.
+        """
+        return {}
+
+    def class_numbers(self, categories: Sequence[str]) -> dict[int, str]:
+        """Number of a class in the dataset's files → its name; {} where classes have no numbers.
+
+        Args:
+            categories: Names of the classes, in the dataset's order.
+
+        Raises:
+            DataError: a file is damaged.
         """
         return {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -23,6 +23,8 @@ from farther.datasets.base import (
     image_file,
     register,
 )
+from farther.datasets.coco_recognition import class_numbers, recognise_coco
+from farther.datasets.recognition import Recognised
 from farther.datasets.records import Location, Record, stream
 from farther.naming.registry import STRICT
 from farther.tables.files import inside, is_present
@@ -71,12 +73,18 @@ class COCO(Reader):
 
     SOURCE: ClassVar[str] = "cocodataset.org (Lin et al., 2014, doi:10.1007/978-3-319-10602-1_48)"
 
+    COUNTS_UNLISTED: ClassVar[bool] = True
     ORIGINALS: ClassVar[tuple[str, ...]] = ("train2017", "val2017", "train2014", "val2014")
 
     annotations: str = "annotations/instances_{subset}.json"
     images: str = "{subset}"
     layout: dict[str, tuple[str, str]] = Field(default_factory=dict)
     renamed: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """A folder with COCO files; see `Reader`."""
+        return recognise_coco(folder)
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
@@ -103,6 +111,13 @@ class COCO(Reader):
             Expected("annotations", (self._file(subset),), f"instance annotations of {subset}"),
             Expected("images", (self._image_folder(subset),), f"images of {subset}"),
         ]
+
+    def class_numbers(self, categories: Sequence[str]) -> dict[int, str]:
+        """The ids of the categories of the first subset of `layout`; see `Reader`."""
+        if not self.layout:
+            return {}
+        first_file, _ = next(iter(self.layout.values()))
+        return class_numbers(inside(self.root, first_file))
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""

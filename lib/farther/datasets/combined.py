@@ -39,6 +39,7 @@ class CombinedSubsets(Reader):
         self._reader = reader
         #: See `Reader`; an attribute of the instance, as each format has its own.
         self.SOURCE = reader.SOURCE  # type: ignore[misc]
+        self.COUNTS_UNLISTED = reader.COUNTS_UNLISTED  # type: ignore[misc]
 
     def subsets(self) -> list[str]:
         """`subset_names`; else the combined subsets, and those in none of them.
@@ -63,6 +64,10 @@ class CombinedSubsets(Reader):
     def absent_subsets(self) -> dict[str, str]:
         """See `Reader`."""
         return self._reader.absent_subsets()
+
+    def class_numbers(self, categories: Sequence[str]) -> dict[int, str]:
+        """See `Reader`."""
+        return self._reader.class_numbers(categories)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of all parts of a subset; see `Reader`."""

@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.datasets.annotation_files import first_keys
 from farther.datasets.base import (
     Annotations,
     Collector,
@@ -37,12 +38,13 @@ from farther.datasets.huggingface_files import (
     schema_features,
     split_of,
 )
+from farther.datasets.recognition import Recognised
 from farther.datasets.records import Record
 from farther.errors import DataError, shorten
 from farther.naming.registry import STRICT
 from farther.tables.endings import has_ending
 from farther.tables.files import inside, is_folder, refuse_broken_link
-from farther.tables.folders import listed
+from farther.tables.folders import files_below, listed
 
 #: Possible names of an object's fields; the first that is present counts.
 CATEGORY = ("category", "category_id", "categories", "label", "labels", "class")
@@ -108,6 +110,7 @@ class HuggingFace(Reader):
     """
 
     SOURCE: ClassVar[str] = "huggingface.co/datasets"
+    COUNTS_UNLISTED: ClassVar[bool] = True
 
     config: str = ""
     files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -118,6 +121,14 @@ class HuggingFace(Reader):
     box_format: Literal["xywh", "xyxy", "cxcywh"] = "xywh"
     box_unit: Literal["pixel", "image"] = "pixel"
     categories: tuple[str, ...] = ()
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """A folder with a metadata.jsonl that has images and objects; see `Reader`."""
+        for file in sorted(files_below(folder)):
+            if is_metadata(file) and {"file_name", "objects"} <= first_keys(file):
+                return Recognised()
+        return None
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""

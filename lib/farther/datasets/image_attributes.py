@@ -24,6 +24,7 @@ from farther.errors import DataError
 from farther.images.read import open_image
 from farther.processes import count_cores
 from farther.tables import Images
+from farther.tables.files import is_file
 
 #: The table of a dataset's images, within its root.
 FILE = "images.csv"
@@ -79,7 +80,7 @@ class ImageTable:
             DataError: the table cannot be read, or names an image twice.
         """
         path = root / FILE
-        if not path.is_file():
+        if not is_file(path):
             return None
         frame = _read_csv(path)
         if KEY not in frame.columns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +20,11 @@ from farther.datasets.base import (
     register,
     warn_of_unread_images,
 )
+from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.records import Location
+from farther.datasets.subset_keys import subset_keys
+from farther.datasets.subset_names import is_neutral, read_names, subset_of_path
+from farther.datasets.unread_boxes import refuse_all_boxes
 from farther.errors import DataError
 from farther.naming.registry import STRICT
 from farther.tables.endings import is_image
@@ -49,10 +54,16 @@ class ImageFolder(Reader):
     """
 
     SOURCE: ClassVar[str] = "pytorch.org/vision, torchvision.datasets.ImageFolder"
+    EVIDENCE: ClassVar[Evidence] = "folders"
 
     folders: dict[str, str] = Field(default_factory=dict)
     category: str = ""
     renamed: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """A folder whose images are in `<subset>/<class>/`; see `Reader`."""
+        return _recognise(folder)
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
@@ -150,6 +161,88 @@ class SUN397(ImageFolder):
             raise DataError("no folder of a class, such as a/abbey", file=folder)
         collector.warn_not_renamed(Location(folder), name_by_folder.values(), self.renamed)
         return {path: self.renamed.get(name, name) for path, name in name_by_folder.items()}
+
+
+def _recognise(root: Path) -> Recognised | None:
+    """A folder whose images are in `<subset>/<class>/`, or further down.
+
+    Further down, as in `data/<subset>/<class>/`, only where the folders above the classes name
+    subsets.
+
+    Raises:
+        DataError: a file beside them has boxes, which would be lost.
+    """
+    paths = _image_paths(root)
+    depth = _depth_of_subsets(paths)
+    if not depth:
+        return None
+    refuse_all_boxes(root)
+    places = sorted({parts[:depth] for parts in paths if len(parts) > depth + 1})
+    keys = subset_keys(places)
+    folders: dict[str, str] = {}
+    for key, place in zip(keys.keys, places, strict=True):
+        folders[key] = "/".join(place)
+    beside = [parts for parts in paths if parts[:depth] not in places]
+    notes: tuple[str, ...] = ()
+    if beside:
+        notes = (
+            f"{len(beside)} images are in no folder of a class and are not read, such as "
+            f"{'/'.join(beside[0])}",
+        )
+    return Recognised({"folders": folders}, keys, notes)
+
+
+def recognise_classes(root: Path) -> Recognised | None:
+    """A folder with one folder of images per class, as in torchvision's ImageFolder.
+
+    None where an image lies beside the folders, or where the folders have the names of subsets. The
+    files do not tell classes from folders that photographs were sorted into, so the caller has to.
+
+    Raises:
+        DataError: a file beside them has boxes, which would be lost.
+    """
+    paths = _image_paths(root)
+    if not paths or min(map(len, paths)) < 2 or _have_no_classes({parts[0] for parts in paths}):
+        return None
+    refuse_all_boxes(root)
+    return Recognised({"folders": {"all": "."}})
+
+
+def _depth_of_subsets(paths: Sequence[tuple[str, ...]]) -> int:
+    """Number of folders in the path of a subset whose images are in folders of classes; 0 for none.
+
+    Where the folders name subsets, up to half of the images may be beside those of classes.
+
+    Args:
+        paths: The paths of the images.
+    """
+    deepest = max(map(len, paths), default=0) - 2
+    for depth in range(1, deepest + 1):
+        in_classes = [parts for parts in paths if len(parts) > depth + 1]
+        name_subsets = all(subset_of_path(parts[:depth]) for parts in in_classes)
+        if not name_subsets and (depth > 1 or len(in_classes) < len(paths)):
+            continue
+        if 2 * len(in_classes) < len(paths):
+            continue
+        if not _have_no_classes({parts[depth] for parts in in_classes}):
+            return depth
+    return 0
+
+
+def _have_no_classes(folders: Set[str]) -> bool:
+    """Whether folders have the names of subsets, or names without a meaning, such as `images`.
+
+    One that is called as a subset is a class beside folders of other names, such as `bus` and
+    `train`.
+    """
+    with_meaning = sorted(name for name in folders if not is_neutral(name))
+    return not with_meaning or read_names(with_meaning).are_subsets
+
+
+def _image_paths(root: Path) -> list[tuple[str, ...]]:
+    """The path of each image in a folder: the names of the folders, and of the file."""
+    files = files_below(root)
+    return [file.relative_to(root).parts for file in files if is_image(file)]
 
 
 def _folder_names(folder: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,10 @@ from farther.datasets.base import (
     register,
     warn_of_unread_images,
 )
+from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.records import Location
 from farther.datasets.tidying import corrected
+from farther.datasets.unread_boxes import image_stems, refuse_unread
 from farther.errors import DataError, shorten
 from farther.naming.extras import missing
 from farther.naming.registry import STRICT
@@ -63,10 +65,16 @@ class UnlabelledImages(Reader):
     """
 
     SOURCE: ClassVar[str] = "your own images"
+    EVIDENCE: ClassVar[Evidence] = "images"
 
     folders: dict[str, str] = Field(default_factory=lambda: {"all": "."})
     every: Annotated[float, Field(gt=0)] = 1.0
     boxes: str | None = None
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """A folder of images or videos without annotations; see `Reader`."""
+        return _recognise(folder)
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
@@ -171,6 +179,38 @@ class UnlabelledImages(Reader):
                 is_difficult=bool(objects.is_difficult[index]),
             )
         return set(row_by_annotated_row.values()), annotations.categories
+
+
+def _recognise(root: Path) -> Recognised | None:
+    """A folder of images or videos without annotations.
+
+    Raises:
+        DataError: see `refuse_unread`.
+    """
+    files = sorted(files_below(root))
+    if not any(is_image(file) or is_video(file) for file in files):
+        return None
+    stems = image_stems(files)
+    for file in files:
+        if not is_image(file) and not is_video(file):
+            refuse_unread(root, file, stems)
+    return Recognised(notes=_folder_notes(root, files))
+
+
+def _folder_notes(root: Path, files: Iterable[Path]) -> tuple[str, ...]:
+    """A sentence about the folders of images that are read as one subset; none for a single one."""
+    names: dict[str, None] = {}
+    for file in files:
+        parts = file.relative_to(root).parts
+        if len(parts) > 1 and (is_image(file) or is_video(file)):
+            names[parts[0]] = None
+    if len(names) < 2:
+        return ()
+    first = next(iter(names))
+    return (
+        f"the images of its {len(names)} folders are one subset, all. For one subset per folder, "
+        f"write folders: {{{first}: {first}, …}} here, and each of them below benchmarks, splits",
+    )
 
 
 def _warn_of_other_files(collector: Collector, folder: Path, files: Sequence[Path]) -> None:

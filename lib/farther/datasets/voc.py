@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain
 from pathlib import Path, PureWindowsPath
-from typing import Any, ClassVar
-from xml.etree import ElementTree
+from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -27,11 +26,14 @@ from farther.datasets.base import (
     register,
 )
 from farther.datasets.file_names import canonical_name, names_by_form
+from farther.datasets.recognition import Recognised
 from farther.datasets.records import Location, Record, read_lines
+from farther.datasets.voc_recognition import recognise_voc
+from farther.datasets.voc_xml import read_xml
 from farther.errors import DataError, shorten
 from farther.naming.registry import STRICT
 from farther.tables.endings import is_image, is_unread_image, refuse_twins, with_lower_ending
-from farther.tables.files import inside, open_binary
+from farther.tables.files import inside
 from farther.tables.folders import entries, find_file, listed
 from farther.tables.oriented import envelope_of_rotated
 
@@ -41,20 +43,8 @@ CLASSES = (
     "tvmonitor",
 )  # fmt: skip
 
-#: The outermost tag of an XML file.
-ROOT_TAG = "annotation"
-
-#: Tags that hold a number.
-NUMBERS = frozenset(
-    {"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"}
-    | {"cx", "cy", "w", "h", "angle", "value"}
-)
-
 #: Tags of roLabelImg's `robndbox`.
 ROTATED_BOX = ("cx", "cy", "w", "h", "angle")
-
-#: Value of `difficult` by the text that some tools write for it.
-FLAGS = {"unspecified": "0", "false": "0", "true": "1"}
 
 #: The second column of an image set of one class: 1 if the image shows that class.
 FLAG = re.compile(r"\s+(-1|0|1)$")
@@ -171,6 +161,11 @@ class VOC(Reader):
     lists: str = "ImageSets/Main"
     renamed: dict[str, str] = Field(default_factory=dict)
 
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """A folder with VOC's image sets, or with XML files in its format; see `Reader`."""
+        return recognise_voc(folder)
+
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         names = self.subset_names or self.layout or self.image_sets
@@ -273,7 +268,7 @@ class VOC(Reader):
                 file = image_file(self.root, image_folder, image_id + self.extension, location)
                 xml_file = image_file(self.root, xml_folder, f"{image_id}.xml", location)
                 xml = xml_by_path.get(xml_file, self.root / xml_file)
-                yield _Annotated(image_id, file, xml, _read_xml(xml), location)
+                yield _Annotated(image_id, file, xml, read_xml(xml), location)
 
     def _xml_files(self, folder: str) -> dict[str, Path]:
         """The XML files of a folder by their paths within the root, with the ending `.xml`.
@@ -306,7 +301,7 @@ class VOC(Reader):
                 unread_name_by_form[canonical_name(Path(entry.name).stem)] = entry.name
 
         for xml in xml_files:
-            content = _read_xml(xml)
+            content = read_xml(xml)
             location = Location(xml)
             name = image_names.find(xml, content)
             has_other_name = name is not None and Path(name).stem != xml.stem
@@ -426,75 +421,6 @@ def _warn_other_names(collector: Collector, images: Sequence[_Annotated]) -> Non
 def _image_names_in(folder: Path) -> list[str]:
     """The names of the image files in a folder, sorted."""
     return [file.name for file in sorted(listed(folder, "*")) if is_image(file)]
-
-
-def filename_of(path: Path) -> str:
-    """The name of the image that an XML file annotates, as it says; "" where it does not.
-
-    Raises:
-        DataError: it is absent, damaged, or in another format.
-    """
-    return str(_read_xml(path).values.get("filename") or "")
-
-
-def _read_xml(path: Path) -> Record:
-    """The tags of an XML file; see `_values`.
-
-    Raises:
-        DataError: it is absent, damaged, or in another format.
-    """
-    absent = "the file does not exist, but an image set lists its image"
-    try:
-        with open_binary(path, absent) as file:
-            root = ElementTree.parse(file).getroot()
-            values = _values(root)
-    except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:
-        # LookupError is an unknown encoding, RecursionError a deep nesting.
-        raise DataError(f"not XML: {error}; is the file complete?", file=path) from None
-    if root.tag != ROOT_TAG:
-        problem = (
-            f"not in VOC's format: expected the outermost tag <{ROOT_TAG}>, found "
-            f"<{shorten(root.tag)}>; convert the file, or move it away"
-        )
-        raise DataError(problem, file=path)
-    return Record(values, path)
-
-
-def _values(element: ElementTree.Element) -> dict[str, Any]:
-    """The tags of an element, nested, as a mapping from names to values.
-
-    Values are numbers for the tags in `NUMBERS`. `object` and `attribute` are
-    lists; of other tags that occur
-    several times the first counts. Empty tags, and a size of 0 as some files have it, are left out.
-    """
-    values: dict[str, Any] = {}
-    for child in element:
-        text = (child.text or "").strip()
-        if child.tag in ("object", "attribute"):
-            values.setdefault(child.tag, []).append(_values(child))
-        elif len(child):
-            values.setdefault(child.tag, _values(child))
-        elif text:
-            values.setdefault(child.tag, _value(child.tag, text))
-    for tag in ("width", "height"):
-        if values.get(tag) == 0:
-            del values[tag]
-    return values
-
-
-def _value(tag: str, text: str) -> float | str:
-    """The value of a tag: a number where the tag has one and the text is one."""
-    if tag not in NUMBERS:
-        return text
-    if tag == "difficult":
-        text = FLAGS.get(text.casefold(), text)
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    if number.is_integer() and abs(number) < 2**63:
-        return int(number)
-    return number
 
 
 def _edges(record: Record) -> Edges:

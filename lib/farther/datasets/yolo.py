@@ -25,9 +25,11 @@ from farther.datasets.base import (
     warn_of_unread_images,
 )
 from farther.datasets.file_names import RESPELLED, Spellings
+from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.records import Location, are_texts, mapping_of, read_lines
 from farther.datasets.subset_names import is_neutral, read_names
 from farther.datasets.yolo_labels import find_labels, label_file_of, labels_of
+from farther.datasets.yolo_recognition import recognise_yolo
 from farther.errors import DataError, shorten
 from farther.naming.registry import STRICT
 from farther.tables.documents import parse_yaml
@@ -105,10 +107,21 @@ class YOLO(Reader):
 
     SOURCE: ClassVar[str] = "docs.ultralytics.com/datasets/detect (the format)"
 
+    EVIDENCE: ClassVar[Evidence] = "description"
+    COUNTS_UNLISTED: ClassVar[bool] = True
     ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "test")
 
     file: str = "data.yaml"
     confidence: bool = False
+
+    @classmethod
+    def recognises(cls, folder: Path) -> Recognised | None:
+        """A folder with a file that names the classes; see `Reader`."""
+        return recognise_yolo(folder)
+
+    def class_numbers(self, categories: Sequence[str]) -> dict[int, str]:
+        """The places of the classes, from 0; see `Reader`."""
+        return dict(enumerate(categories))
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables import Header
 
@@ -38,9 +39,29 @@ class Adapter(Parameters, ABC):
     PROPOSALS: ClassVar[str | None] = None
     #: Whether a network also gives those of its finest feature map, of kind "feature_map".
     FEATURE_MAP: ClassVar[bool] = False
+    #: Names of files, with `*`, for which `recognises` is asked: that of the file, or of a file in
+    #: the folder. Literals, since the module is imported only where one fits. "*" are all files;
+    #: an adapter that names a file without `*` is asked first.
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("*",)
     name: ClassVar[str]
 
     weights: Path
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """How to read a file or folder; None for those of other adapters.
+
+        `farther init` asks each class that has this method in its own body.
+
+        Args:
+            path: A file or folder that exists.
+            id_classes: The classes of the ID dataset, for files that do not name theirs.
+
+        Raises:
+            DataError: it is of this adapter, and damaged, or its classes cannot be those of the ID
+                dataset.
+        """
+        return None
 
     @abstractmethod
     def header(self) -> Header:

@@ -19,7 +19,7 @@ from farther.detectors.adapter import Fraction as Fraction
 from farther.detectors.adapter import register as register
 from farther.detectors.adapter import registry as registry
 from farther.detectors.settings import Layers, Pooling, ProposalSelection, StoredColumns
-from farther.errors import ParameterError
+from farther.errors import FartherError, ParameterError
 from farther.images.bounds import network_errors
 from farther.images.device import inference_mode, ordinary_tensors, torch_device
 from farther.images.inputs import as_pixels, images_of, name_of
@@ -162,6 +162,17 @@ class Detector(Adapter):
         detector = object.__new__(type(self))
         vars(detector).update(vars(self), computed=frozenset(columns))
         return detector
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        """Whether a checkpoint that names its classes is one of this adapter."""
+        try:
+            detector = cls(weights=path)
+            detector.load_network()
+            detector.header()
+        except FartherError:
+            return False
+        return True
 
     def load_network(self) -> Any:
         """Loads the network, unless it is loaded, and returns it.

@@ -37,6 +37,7 @@ from farther.detectors.networks.weights import (
     unwrapped,
     write_checkpoint,
 )
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ClassifierNetwork, ImageClassifier
 from farther.errors import DataError, ParameterError, choose, shorten
@@ -183,6 +184,11 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
     classes: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     preset: str | None = None
     similarity: Similarity | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """Farther's own file; see `Adapter`. State dicts are recognised by `FasterRCNN`."""
+        return RecognisedFile() if cls.opens(path) else None
 
     @cached_property
     def blueprint(self) -> ClassifierBlueprint:

@@ -15,6 +15,7 @@ from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
 from farther.detectors.imported.classes import ImportedClasses
 from farther.detectors.imported.numbers import whole_number
+from farther.detectors.imported.recognition import recognise_results
 from farther.detectors.imported.records import (
     DETECTIONS,
     OPTIONAL_FIELDS,
@@ -26,6 +27,7 @@ from farther.detectors.imported.records import (
     unread_fields,
     with_upright_boxes,
 )
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.errors import DataError, ParameterError, shorten
 from farther.naming.registry import STRICT
 from farther.tables.folders import listed, resolved
@@ -76,10 +78,17 @@ class CocoResults(ImportedClasses):
         activation: Converts the logits to the scores.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("*.json", "*.pkl", "*.pth")
+
     annotations: Path | dict[str, Path] | None = None
     match: Literal["image_id", "file_name"] | None = None
 
     FIELDS: ClassVar[dict[str, str]] = {"box": "bbox", "label": "category_id"}
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """COCO results; see `Adapter`."""
+        return recognise_results(path, id_classes, are_coco_results=True)
 
     def sources(self) -> list[DetectionsSource]:
         """See `Imported.sources`."""
@@ -103,7 +112,7 @@ class CocoResults(ImportedClasses):
     def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
         header = self.header()
-        labels = self._labels(header)
+        labels = self.labels(header)
         image_files = self._image_files[source.path]
         numbers = None
         by = "image_id"

@@ -6,27 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.adapter import register
-from farther.detectors.imported.base import DetectionBatch, DetectionsSource, RowLocation
+from farther.detectors.imported.base import DetectionBatch, DetectionsSource
 from farther.detectors.imported.classes import ImportedClasses
-from farther.detectors.imported.formats import Results, files_of, open_results
-from farther.detectors.imported.records import (
-    DETECTIONS,
-    OPTIONAL_FIELDS,
-    check_fields,
-    checked_records,
-    columns_of,
-)
+from farther.detectors.imported.formats import Batch, Results, files_of, open_results
+from farther.detectors.imported.recognition import recognise_results
+from farther.detectors.imported.record_files import detection_batches
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.errors import DataError
 from farther.naming.registry import STRICT
 from farther.tables.files import is_folder, regular_file
 from farther.tables.folders import entries
-
-#: Field of COCO results of each column of the regions table with another name.
-FIELDS = {"box": "bbox", "label": "category_id"}
 
 
 @plain_dataclass(frozen=True)
@@ -52,8 +46,15 @@ class Detections(ImportedClasses):
             width height score`), or of CSV files without a line of names.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("*.csv", "*.tsv", "*.txt", "*.json")
+
     fractions: bool = False
     columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """Detections in another format than COCO results; see `Adapter`."""
+        return recognise_results(path, id_classes, are_coco_results=False)
 
     @property
     def in_fractions(self) -> bool:
@@ -75,22 +76,12 @@ class Detections(ImportedClasses):
 
     def batches(self, source: DetectionsSource) -> Iterator[DetectionBatch]:
         """See `Imported.batches`."""
-        header = self.header()
-        labels = self._labels(header)
-        optional: frozenset[str] | None = None
-        for file in self._files(source.path):
-            for batch in open_results(file, self.columns).batches():
-                location = RowLocation(file, batch.first)
-                try:
-                    records = checked_records(DETECTIONS, batch.records, batch.first, file)
-                    if optional is None:
-                        optional = OPTIONAL_FIELDS & records[0].keys()
-                    check_fields(records, "image_id", optional, location)
-                    columns = columns_of(records, "image_id", None, labels, location)
-                    regions = self.checked(header, columns, location)
-                except DataError as error:
-                    raise _with_own_field(error, file, batch.fields) from None
-                yield DetectionBatch(regions, location, batch.oriented, batch.unread)
+        yield from detection_batches(self, self._record_batches(source.path))
+
+    def _record_batches(self, path: Path) -> Iterator[Batch]:
+        """Yields the records of a file, or of the files of a folder."""
+        for file in self._files(path):
+            yield from open_results(file, self.columns).batches()
 
     @cached_property
     def _sources(self) -> list[DetectionsSource]:
@@ -129,16 +120,3 @@ class Detections(ImportedClasses):
         if path.is_dir():
             return files_of(path)
         return [regular_file(path)]
-
-
-def _with_own_field(error: DataError, file: Path, fields: dict[str, str]) -> DataError:
-    """An error with the file's own name of the field.
-
-    Args:
-        error: Names a column of the regions table, or a field of COCO results.
-        file: The file.
-        fields: The file's own name of each field of COCO results.
-    """
-    field = FIELDS.get(error.field or "", error.field)
-    own_field = fields.get(field or "", field)
-    return DataError(error.problem, file=file, row=error.row, field=own_field)

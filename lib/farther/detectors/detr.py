@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.base import Fraction, LatentDetector, ReplayDetector, register
-from farther.detectors.hub import HubDetector, make_processor
+from farther.detectors.hub import CONFIG, HubDetector, architecture, make_processor, read_config
 from farther.detectors.networks.detr import (
     DetrCheckpoint,
     class_head,
@@ -21,9 +21,14 @@ from farther.detectors.networks.detr import (
 )
 from farther.detectors.networks.detr_inference import replay, unit
 from farther.detectors.networks.replay import GroupedReplay
+from farther.detectors.networks.rfdetr_import import COCO_ROWS, read_rfdetr
+from farther.detectors.open_vocabulary import CLASSES as PROMPTED
+from farther.detectors.recognition import COMPARED, IdClasses, RecognisedFile
 from farther.detectors.settings import BoxSelection, PerQuery
+from farther.errors import DataError
 from farther.naming.registry import STRICT
 from farther.tables import Header
+from farther.tables.files import is_file
 
 
 @register("detr")
@@ -64,6 +69,13 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
             one is not a class.
     """
 
+    #: Endings of the names of networks of transformers that are read; the boxes of RF-DETR's
+    #: segmentation networks are read without the masks.
+    ARCHITECTURES: ClassVar[tuple[str, ...]] = (
+        "ForObjectDetection",
+        "RfDetrForInstanceSegmentation",
+    )
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("config.json", "*")
     PLACES = (*HubDetector.PLACES, "config")
     PROPOSALS: ClassVar[str | None] = "queries"
 
@@ -71,6 +83,19 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     per_query: Literal["several", "one"] | None = None
     config: Path | None = None
     classes: tuple[str, ...] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """A folder of transformers, a file of rfdetr, or farther's own file; see `Adapter`."""
+        if is_file(path / CONFIG):
+            takes_prompts = str(read_config(path).get("model_type")) in PROMPTED
+            if takes_prompts or not architecture(path).endswith(cls.ARCHITECTURES):
+                return None
+            return RecognisedFile()
+        recognised = _recognise_rfdetr(path, id_classes)
+        if recognised is None and cls.opens(path):
+            return RecognisedFile()
+        return recognised
 
     @cached_property
     def checkpoint(self) -> DetrCheckpoint:
@@ -156,3 +181,32 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
     def assumed(self) -> str:
         """See `Adapter.assumed`."""
         return self.checkpoint.assumed
+
+
+def _recognise_rfdetr(path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+    """A checkpoint of the package rfdetr; None for other files.
+
+    With the ID dataset's classes if the checkpoint names none.
+
+    Raises:
+        DataError: it names no classes, and has another number of them than the ID dataset.
+    """
+    if path.suffix.lower() == ".safetensors":
+        return None
+    try:
+        file = read_rfdetr(path)
+    except DataError:
+        return None
+    if file is None:
+        return None
+
+    if file.class_names is not None or file.rows == COCO_ROWS:
+        return RecognisedFile()
+    count = len(id_classes.categories)
+    if file.rows not in (count, count + 1):
+        problem = (
+            f"it names no classes, and a class head of {file.rows} rows is not that of the "
+            f"{count} of the ID dataset (one row per class, and one more)"
+        )
+        raise DataError(problem, file=path)
+    return RecognisedFile({"classes": id_classes.categories}, assumed=COMPARED)

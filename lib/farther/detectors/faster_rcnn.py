@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -38,6 +39,7 @@ from farther.detectors.networks.weights import (
     describes_itself,
     read_weights,
 )
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
 from farther.naming.registry import STRICT
@@ -100,6 +102,16 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     min_size: Count | None = None
     max_size: Count | None = None
     norm_epsilon: Annotated[float, Field(ge=0)] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """Farther's own file, or any state dict of torchvision; see `Adapter`."""
+        if cls.opens(path):
+            return RecognisedFile()
+        # builds networks of torchvision, which loads slowly
+        from farther.detectors.networks.torchvision_recognition import recognise_state_dict
+
+        return recognise_state_dict(path, id_classes)
 
     def __post_init__(self) -> None:
         names = ("architecture", "layout", "classes", "min_size", "max_size", "norm_epsilon")

@@ -27,7 +27,7 @@ from farther.detectors.networks.weights import (
     refuse_misfit,
     unwrapped,
 )
-from farther.errors import DataError, ParameterError, first_line
+from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import MOST, check_description, network_errors
 from farther.naming.registry import STRICT
 from farther.tables.documents import read_json
@@ -46,6 +46,32 @@ FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 #: Weights that may be of another shape: with "class heads" they are initialised at random.
 Tolerated = Literal["nothing", "class heads"]
+
+
+def architecture(folder: Path) -> str:
+    """Name of the network of a folder that `save_pretrained` wrote; "" where it names none.
+
+    Raises:
+        DataError: its configuration is not an object of JSON.
+    """
+    config = read_config(folder)
+    architectures = config.get("architectures")
+    if isinstance(architectures, list) and architectures:
+        return str(architectures[0])
+    return ""
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration in a folder that `save_pretrained` wrote.
+
+    Raises:
+        DataError: it is not an object of JSON.
+    """
+    config = read_json(folder / CONFIG)
+    if not isinstance(config, dict):
+        problem = f"expected the object that transformers writes, found {shorten(config)}"
+        raise DataError(problem, file=folder / CONFIG)
+    return config
 
 
 @plain_dataclass(frozen=True)

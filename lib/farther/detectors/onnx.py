@@ -9,7 +9,7 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import onnx
@@ -46,6 +46,7 @@ from farther.detectors.networks.onnx_layouts import (
     recognise_layout,
 )
 from farther.detectors.networks.onnx_sidecar import Settings, read_sidecars, sidecars
+from farther.detectors.recognition import COMPARED, IdClasses, RecognisedFile
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.naming.registry import STRICT
 from farther.processes import count_cores
@@ -57,6 +58,8 @@ Positive = Annotated[float, Field(gt=0)]
 CANDIDATES = 30_000
 #: Length of the longer side of YOLO's dynamic inputs, if it is not in the metadata.
 YOLO_SIZE = 640
+#: Shape of the image on which a graph is tried.
+TEST_IMAGE = (480, 640, 3)
 #: Length of the shorter side of dynamic inputs of Detectron2's graphs.
 DETECTRON2_SIZE = 800
 #: Part of the names of the nodes of DEIMv2 whose backbone is DINOv3.
@@ -157,6 +160,8 @@ class Onnx(Detector):
         DataError: the file is damaged, or its outputs are not those of a layout; lists them.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("*.onnx",)
+
     score_threshold: Fraction = 0.05
     max_detections: Count = 100
     nms_iou: Fraction | None = None
@@ -171,6 +176,41 @@ class Onnx(Detector):
     mean: tuple[float, float, float] | None = None
     std: tuple[Positive, Positive, Positive] | None = None
     features: str | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """A graph that detects objects in one image; see `Adapter`.
+
+        Raises:
+            DataError: its layout is not known, it has another number of classes, or it does not
+                run.
+        """
+        if path.is_dir():
+            return None
+        params: dict[str, Any] = {}
+        assumed = []
+        detector = cls(weights=path)
+        if not detector.names_classes:
+            params["classes"] = id_classes.categories
+            assumed.append(COMPARED)
+        if detector.lacks_size:
+            params["size"] = YOLO_SIZE
+            assumed.append(
+                f"its input varies: images are given {YOLO_SIZE} pixels (parameter size)"
+            )
+        try:
+            cls(weights=path, **params).detect(np.zeros(TEST_IMAGE, dtype=np.uint8))
+        except DataError as error:
+            if error.field != "classes" or "classes" not in params:
+                raise
+            problem = (
+                "the graph names no classes, and they cannot be the ID dataset's: "
+                f"{error.problem}. Make the project with another detector, then write "
+                "{adapter: onnx, weights: …, params: {classes: […]}} into section 'detectors' of "
+                "params.yaml"
+            )
+            raise DataError(problem, file=path) from None
+        return RecognisedFile(params, assumed="; ".join(assumed))
 
     @cached_property
     def network(self) -> onnxruntime.InferenceSession:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import open_clip  # noqa: F401 (`Encoder` loads the network by it)
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from farther.detectors.base import register
 from farther.detectors.prompts import Template
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import (
     ClassifierNetwork,
@@ -50,12 +51,18 @@ class OpenClipClassifier(ImageClassifier):
         words: Words for a class in the prompts, where they are not its name.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("open_clip_config.json",)
     FROM_HUB = True
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     architecture: str | None = None
     templates: Annotated[tuple[Template, ...], Field(min_length=1)] = ("a photo of a {}",)
     words: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """A CLIP as a zero-shot classifier of the ID classes; see `Adapter`."""
+        return RecognisedFile({"classes": id_classes.categories})
 
     @cached_property
     def encoder(self) -> Encoder:

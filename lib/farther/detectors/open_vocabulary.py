@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import transformers
@@ -22,6 +22,7 @@ from farther.detectors.hub import (
     load_folder,
     make_processor,
     model_folder,
+    read_config,
     read_description,
     require_files,
     silenced_transformers,
@@ -33,6 +34,7 @@ from farther.detectors.networks.open_vocabulary import (
     detect_regions,
 )
 from farther.detectors.prompts import Prompts, Templates, Unknown
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.detectors.settings import BoxSelection
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
@@ -119,6 +121,8 @@ class OpenVocabulary(HubDetector):
             others.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("config.json",)
+
     #: The content of the prompts is part of `identity`, not their place.
     PLACES = (*HubDetector.PLACES, "classes", "template", "unknown")
 
@@ -128,6 +132,13 @@ class OpenVocabulary(HubDetector):
     score_threshold: Fraction = 0.05
     max_detections: Count = 100
     nms_iou: Fraction | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """A folder of transformers with a network that takes prompts: the ID classes."""
+        if str(read_config(path).get("model_type")) in CLASSES:
+            return RecognisedFile({"classes": id_classes.categories})
+        return None
 
     @cached_property
     def folder(self) -> OpenVocabularyFolder:

@@ -7,7 +7,7 @@ from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 
 from farther.detectors.adapter import register
 from farther.detectors.imported.base import DetectionBatch, DetectionsSource, Imported, RowLocation
+from farther.detectors.recognition import NUMBERED, IdClasses, RecognisedFile
 from farther.errors import DataError, ParameterError, shorten
 from farther.naming.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
@@ -88,11 +89,26 @@ class ParquetRegions(Imported):
             columns than others.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("*.parquet", "*regions.json")
+
     classes: tuple[str, ...] | None = None
     background_index: int | None = None
     activation: Activation | None = None
     whole_images: bool | None = None
     columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """Parquet files, with the ID dataset's classes where no file names them; see `Adapter`."""
+        if path.is_dir():
+            is_described = bool(listed(path, "**/regions.json"))
+        elif path.suffix == ".parquet":
+            is_described = is_file(path.parent / "regions.json")
+        else:
+            return None
+        if is_described:
+            return RecognisedFile()
+        return RecognisedFile({"classes": id_classes.categories}, assumed=NUMBERED)
 
     def header(self) -> Header:
         """See `Adapter.header`."""

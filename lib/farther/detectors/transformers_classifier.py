@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -15,6 +15,7 @@ from farther.detectors.hub import (
     CONFIG,
     PROCESSOR,
     HubDetector,
+    architecture,
     class_names,
     load_folder,
     model_folder,
@@ -23,6 +24,7 @@ from farther.detectors.hub import (
     silenced_transformers,
     weight_files,
 )
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import (
     ClassifierNetwork,
@@ -52,7 +54,16 @@ class TransformersClassifier(HubDetector, ImageClassifier):
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
     """
 
+    RECOGNISED_FILES: ClassVar[tuple[str, ...]] = ("config.json",)
+
     classes: tuple[str, ...] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """A folder of transformers with a classifier; see `Adapter`."""
+        if architecture(path).endswith("ForImageClassification"):
+            return RecognisedFile()
+        return None
 
     @cached_property
     def folder(self) -> Path:

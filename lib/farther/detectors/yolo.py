@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from farther.detectors.networks.feature_maps import nearest, salient_pixels
 from farther.detectors.networks.replay import Candidates, Dropout, GroupedReplay, RowOutputs
 from farther.detectors.networks.taps import Taps, recorded_calls
 from farther.detectors.networks.yolo import (
+    WITHOUT_ADAPTER,
     DetectionModel,
     YoloCheckpoint,
     letterbox,
@@ -32,6 +34,7 @@ from farther.detectors.networks.yolo import (
     read_checkpoint,
 )
 from farther.detectors.networks.yolo_text import last_layer
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.detectors.scaling import Scaled
 from farther.detectors.settings import (
     NOTHING,
@@ -41,7 +44,7 @@ from farther.detectors.settings import (
     StoredColumns,
     to_numpy,
 )
-from farther.errors import DataError
+from farther.errors import DataError, FartherError
 from farther.images.device import ordinary_tensors
 from farther.naming.registry import STRICT
 from farther.tables import Header
@@ -93,6 +96,23 @@ class Yolo(ReplayDetector, LatentDetector):
     nms_iou: Fraction = 0.7
     image_size: Count | None = None
     logits: Literal["raw", "log_sigmoid"] | None = None
+
+    @classmethod
+    def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
+        """A checkpoint of Ultralytics, or farther's own file; see `Adapter`.
+
+        Raises:
+            ParameterError: it is a network of Ultralytics for another task.
+        """
+        try:
+            detector = cls(weights=path)
+            detector.load_network()
+            detector.header()
+        except FartherError as error:
+            if str(getattr(error, "problem", error)).startswith(WITHOUT_ADAPTER):
+                raise
+            return None
+        return RecognisedFile()
 
     @cached_property
     def checkpoint(self) -> YoloCheckpoint:

@@ -197,6 +197,23 @@ class Registry(Generic[T]):
         extensions.load()
         return sorted({*self.modules, *self._classes})
 
+    def defining(self, function: str) -> list[str]:
+        """Names of the classes with a method of this name in their own body.
+
+        Those of extensions, which are imported, then those of the package, whose modules are not;
+        each sorted.
+        """
+        extensions.load()
+        own_names: list[str] = []
+        for name, registration in self.written.registrations.items():
+            if function in registration.functions:
+                own_names.append(name)
+        others: list[str] = []
+        for name, cls in self._classes.items():
+            if name not in self.modules and function in vars(cls):
+                others.append(name)
+        return [*sorted(others), *sorted(own_names)]
+
     def check(self, name: str) -> None:
         """Refuses an unknown name, as `canonical` does; imports no module of the package for it.
 

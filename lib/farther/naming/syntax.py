@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-#: Class attributes that say how a registered class is called.
-NAMING = frozenset({"title", "aliases", "published_entries"})
+#: Class attributes that say how a registered class is called, and which files it may recognise.
+NAMING = frozenset({"title", "aliases", "published_entries", "RECOGNISED_FILES"})
 
 #: The line of a class decorator that registers a name: the decorator and the name.
 _REGISTER = re.compile(rb"""^@((?:\w+\.)*register\w*)\(\s*["']([^"'\n]+)["']\s*\)""", re.MULTILINE)
@@ -33,6 +33,8 @@ class Registration:
         title, aliases, published_entries: Class attributes of these names, where they are written
             as literals: the name for readers, other names, and entries of params.yaml by
             published names (`farther.methods.base.Method`).
+        recognised_files: See `farther.detectors.adapter.Adapter`.
+        functions: Names of the methods in the class's own body.
     """
 
     name: str
@@ -41,6 +43,8 @@ class Registration:
     title: str = ""
     aliases: tuple[str, ...] = ()
     published_entries: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    recognised_files: tuple[str, ...] = ()
+    functions: frozenset[str] = frozenset()
 
 
 def registered_names(content: bytes) -> list[tuple[str, str]]:
@@ -110,14 +114,23 @@ def _registration(node: ast.ClassDef, decorator: ast.expr) -> list[Registration]
             title=str(literals.get("title", "")),
             aliases=tuple(literals.get("aliases", ())),
             published_entries=dict(literals.get("published_entries", {})),
+            recognised_files=tuple(literals.get("RECOGNISED_FILES", ())),
+            functions=_functions_of_class(node),
         )
     ]
+
+
+def _functions_of_class(node: ast.ClassDef) -> frozenset[str]:
+    """Names of the methods in a class's own body."""
+    return frozenset(
+        statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)
+    )
 
 
 def _literals_of_class(node: ast.ClassDef) -> dict[str, Any]:
     """The class attributes that say how a class is called; those that are no literals are absent.
 
-    They are `title`, `aliases` and `published_entries`.
+    They are those of `NAMING`.
     """
     literals = {}
     for statement in node.body:

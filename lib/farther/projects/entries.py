@@ -15,7 +15,7 @@ from farther.detectors.known_classes import with_class_names
 from farther.errors import ParameterError
 from farther.naming.registry import parameters
 from farther.projects.class_matching import ClassMatch, Lookup, match_classes
-from farther.projects.recognise import Dataset
+from farther.projects.recognise import Choices, Dataset
 from farther.projects.recognise_detector import RecognisedDetector, recognise_detector
 from farther.tables.folders import resolved
 
@@ -85,6 +85,7 @@ class ProjectDetector:
         dataset: Dataset,
         id_names: Sequence[str],
         lookup: Lookup,
+        choices: Choices,
     ) -> ProjectDetector:
         """Recognises a detector and opens it.
 
@@ -94,13 +95,14 @@ class ProjectDetector:
             dataset: The ID dataset.
             id_names: Names of the classes in the project.
             lookup: Sources of synonyms.
+            choices: Adapters that are taken where they recognise it.
 
         Raises:
             DataError: it is not a detector that is known.
             ParameterError: another detector has its name.
         """
         lookup = replace(lookup, clip=None)
-        recognised = recognise_detector(resolved(path), dataset, lookup)
+        recognised = recognise_detector(resolved(path), dataset, lookup, choices.adapters)
         synonyms = {}
         for match in match_classes(recognised.header.known_classes, id_names, lookup):
             if match.relation == "same" and match.category != match.id_class:

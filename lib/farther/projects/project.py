@@ -34,7 +34,15 @@ from farther.projects.assumptions import (
 )
 from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.entries import ProjectDataset, ProjectDetector, name_of
-from farther.projects.recognise import Dataset, class_folders, combined, describe, recognise
+from farther.projects.recognise import (
+    NO_CHOICES,
+    Choices,
+    Dataset,
+    class_folders,
+    combined,
+    describe,
+    recognise,
+)
 from farther.projects.yaml_text import inserted
 from farther.tables.documents import read_yaml
 from farther.tables.files import is_present, read_text
@@ -104,6 +112,7 @@ def init(
     detectors: Sequence[str | Path],
     lookup: Lookup,
     *,
+    choices: Choices = NO_CHOICES,
     force: bool = False,
 ) -> ProjectFiles:
     """The files of a project for one ID dataset, OOD datasets and detectors.
@@ -118,10 +127,12 @@ def init(
         ood: Folders of the OOD datasets.
         detectors: Checkpoints, COCO results files, or folders of detections.
         lookup: Sources of synonyms and similarities of class names.
+        choices: Formats and adapters for files that fit several.
         force: Replace existing files.
 
     Raises:
-        ParameterError: a params.yaml exists, or two datasets would have one name.
+        ParameterError: a params.yaml exists, two datasets would have one name, or nothing is of a
+            format or adapter that `choices` names.
         DataError: a format is not known, or a file is damaged.
     """
     folder = Path(folder)
@@ -132,7 +143,7 @@ def init(
         )
         raise ParameterError(f"{folder / PARAMS} already exists: {advice}")
 
-    id_source, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup)
+    id_source, runs = _id_dataset(Path(id), [Path(path) for path in detectors], lookup, choices)
     id_splits = _id_splits(id_source.dataset)
     id_source = replace(id_source, dataset=id_splits.dataset)
     id_classes = _all_classes(runs)
@@ -141,10 +152,12 @@ def init(
     are_classifiers = any(run.recognised.header.whole_images for run in runs)
     for path in ood:
         names = [source.name for source in sources]
-        source = _ood_dataset(
-            Path(path), names, id_classes, lookup, are_classifiers=are_classifiers
-        )
-        sources.append(source)
+        recognised = _ood_dataset(Path(path), choices, are_classifiers=are_classifiers)
+        sources.append(_with_matches(Path(path), names, recognised, id_classes, lookup))
+    choices.refuse_unused(
+        [source.dataset for source in sources],
+        [run.recognised.entry["adapter"] for run in runs],
+    )
 
     benchmark = id_source.name
     rules = f"data/benchmarks/{benchmark}.yaml"
@@ -240,6 +253,7 @@ def add(
     detectors: Sequence[str | Path],
     lookup: Lookup,
     *,
+    choices: Choices = NO_CHOICES,
     benchmark: str | None = None,
 ) -> ProjectFiles:
     """The files of a project with additional OOD datasets and detectors.
@@ -248,13 +262,13 @@ def add(
 
     Args:
         folder: The project's folder.
-        ood, detectors, lookup: See `init`.
+        ood, detectors, lookup, choices: See `init`.
         benchmark: The benchmark that they are added to; needed where there are several.
 
     Raises:
-        ParameterError: there is no such benchmark; a detector has classes that are not its ID
-            classes; or the files have another form than those of `init`, with what to write by
-            hand.
+        ParameterError: see `init`; there is no such benchmark; a detector has classes that are not
+            its ID classes; or the files have another form than those of `init`, with what to write
+            by hand.
         DataError: a format is not known, or a file is damaged.
     """
     folder = Path(folder)
@@ -275,23 +289,24 @@ def add(
 
     macros = _entry_macros(folder)
     assumptions: list[Assumption] = []
+    runs: list[ProjectDetector] = []
+    sources: list[ProjectDataset] = []
     for path in detectors:
         with working(f"opening {path}"):
             run = ProjectDetector.open(
-                Path(path), params["detectors"], id_source.dataset, id_classes, lookup
+                Path(path), params["detectors"], id_source.dataset, id_classes, lookup, choices
             )
+        runs.append(run)
         check_classes(run.recognised.header, run.classes, id_classes)
         params["detectors"][run.name] = run.entry(benchmark)
         text = inserted(text, ["detectors"], macros.detector(run, benchmark).splitlines())
         assumptions += of_detector(run, id_source)
     for path in ood:
-        source = _ood_dataset(
-            Path(path),
-            params["datasets"],
-            id_classes,
-            lookup,
-            are_classifiers=id_source.dataset.whole_images,
+        recognised = _ood_dataset(
+            Path(path), choices, are_classifiers=id_source.dataset.whole_images
         )
+        source = _with_matches(Path(path), params["datasets"], recognised, id_classes, lookup)
+        sources.append(source)
         params["datasets"][source.name] = source.dataset.entry
         text = inserted(text, ["datasets"], macros.dataset(source).splitlines())
         splits = macros.splits(source).splitlines()
@@ -299,6 +314,10 @@ def add(
         rules = _with_categories(rules, source, protocol)
         assumptions += of_dataset(source)
         assumptions += of_categories(source, rules_file, protocol)
+    choices.refuse_unused(
+        [source.dataset for source in sources],
+        [run.recognised.entry["adapter"] for run in runs],
+    )
     texts = {PARAMS: text}
     if ood:
         texts[rules_file] = rules
@@ -317,7 +336,7 @@ def _with_categories(rules: str, source: ProjectDataset, protocol: str) -> str:
 
 
 def _id_dataset(
-    path: Path, detector_paths: Sequence[Path], lookup: Lookup
+    path: Path, detector_paths: Sequence[Path], lookup: Lookup, choices: Choices
 ) -> tuple[ProjectDataset, list[ProjectDetector]]:
     """The ID dataset, recognised, and the detectors, opened with its classes.
 
@@ -330,13 +349,13 @@ def _id_dataset(
     folder = resolved(path)
     name = name_of(path, ())
     with working(f"reading {path}"):
-        dataset = recognise(folder)
+        dataset = recognise(folder, choices.formats)
     folders = None
     if dataset.entry["format"] in ("images", "image_folder"):
         folders = class_folders(folder)
     if folders is not None:
         try:
-            runs = _open_detectors(detector_paths, folders, lookup)
+            runs = _open_detectors(detector_paths, folders, lookup, choices)
         except DataError as error:
             if dataset.unlabelled:
                 raise _without_boxes(path, f". With its folders as classes: {error}") from None
@@ -345,7 +364,7 @@ def _id_dataset(
                 return ProjectDataset(name, folders), runs
     if dataset.unlabelled:
         raise _without_boxes(path)
-    return ProjectDataset(name, dataset), _open_detectors(detector_paths, dataset, lookup)
+    return ProjectDataset(name, dataset), _open_detectors(detector_paths, dataset, lookup, choices)
 
 
 def _without_boxes(path: Path, reason: str = "") -> DataError:
@@ -380,40 +399,50 @@ def _are_classes(
 
 
 def _open_detectors(
-    paths: Sequence[Path], dataset: Dataset, lookup: Lookup
+    paths: Sequence[Path], dataset: Dataset, lookup: Lookup, choices: Choices
 ) -> list[ProjectDetector]:
     """The detectors of a new project."""
     runs: list[ProjectDetector] = []
     for path in paths:
         names = [run.name for run in runs]
         with working(f"opening {path}"):
-            run = ProjectDetector.open(path, names, dataset, dataset.categories, lookup)
+            run = ProjectDetector.open(path, names, dataset, dataset.categories, lookup, choices)
         runs.append(run)
     return runs
 
 
-def _ood_dataset(
-    path: Path,
-    existing: Collection[str],
-    id_classes: Sequence[str],
-    lookup: Lookup,
-    *,
-    are_classifiers: bool,
-) -> ProjectDataset:
-    """An OOD dataset, recognised, with the relation of its categories to the ID classes.
+def _ood_dataset(path: Path, choices: Choices, *, are_classifiers: bool) -> Dataset:
+    """An OOD dataset, recognised.
 
     Args:
         path: Its folder.
-        existing: Names of other datasets.
-        id_classes: The known classes.
-        lookup: Sources of synonyms and similarities of names.
+        choices: See `init`.
         are_classifiers: The project is about labels of whole images: folders of images are classes.
     """
     folder = resolved(path)
     with working(f"reading {path}"):
-        dataset = recognise(folder)
+        dataset = recognise(folder, choices.formats)
     if are_classifiers and dataset.unlabelled:
-        dataset = class_folders(folder) or dataset
+        return class_folders(folder) or dataset
+    return dataset
+
+
+def _with_matches(
+    path: Path,
+    existing: Collection[str],
+    dataset: Dataset,
+    id_classes: Sequence[str],
+    lookup: Lookup,
+) -> ProjectDataset:
+    """An OOD dataset with the relation of its categories to the ID classes.
+
+    Args:
+        path: Its folder.
+        existing: Names of other datasets.
+        dataset: The dataset.
+        id_classes: The known classes.
+        lookup: Sources of synonyms and similarities of names.
+    """
     name = name_of(path, existing)
     return ProjectDataset(name, dataset, match_classes(dataset.categories, id_classes, lookup))
 

@@ -1,72 +1,63 @@
-"""The format of a dataset, recognised from its files."""
+"""The format of a dataset: each format is asked whether it recognises a folder."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from pathlib import Path, PurePath, PureWindowsPath
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from farther import datasets
-from farther.datasets.annotation_files import (
-    COCO_KEYS,
-    JsonKeys,
-    has_annotation_words,
-    is_annotation_by_name,
-    json_keys,
-    refuse_damaged,
-)
-from farther.datasets.base import WHOLE_IMAGE, Annotations, DataWarning
-from farther.datasets.box_files import describes_boxes
-from farther.datasets.file_names import Spellings, canonical_name
-from farther.datasets.huggingface_files import is_metadata
+from farther.datasets.base import FORMATS, WHOLE_IMAGE, Annotations, DataWarning, Reader
+from farther.datasets.image_folder import recognise_classes
 from farther.datasets.orientation import TurnedImages
 from farther.datasets.presence import turned_images
-from farther.datasets.subset_names import (
-    is_neutral,
-    is_subset_word,
-    read_names,
-    subset_of_path,
-)
+from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.tidying import absence_warnings, corrected
-from farther.datasets.voc import ROOT_TAG as VOC_TAG
-from farther.datasets.voc import filename_of
 from farther.datasets.yolo import UNCLEAR_FOLDERS
-from farther.datasets.yolo_labels import is_label_file
-from farther.errors import DataError
-from farther.projects.image_folders import (
-    FileTree,
-    ImageFolder,
-    NamedImages,
-    choose_folders,
-)
-from farther.projects.recognise_exports import first_keys, recognise_export, root_tag
-from farther.projects.subset_keys import SubsetKeys, subset_keys
-from farther.tables.documents import read_yaml
-from farther.tables.endings import (
-    JSON,
-    TABLES,
-    TEXT,
-    XML,
-    has_ending,
-    is_image,
-    is_unread_image,
-    is_video,
-    refuse_twins,
-    why_unread,
-)
-from farther.tables.files import is_file, is_present
-from farther.tables.folders import files_below, find_file, listed
-from farther.tables.json_stream import list_elements
+from farther.errors import DataError, ParameterError
+from farther.naming.extras import AbsentPackagesError
+from farther.projects.exports import refuse_export
+from farther.tables.endings import is_image, is_unread_image, why_unread
+from farther.tables.files import is_present
+from farther.tables.folders import files_below, listed
 
-#: Endings of files that annotate the image of their name, besides those that are read or may
-#: describe it otherwise.
-LABEL_ENDINGS = (*XML, *TABLES, ".mat")
-#: Text files that name the classes of YOLO's labels, as LabelImg, Label Studio, Darknet and CVAT
-#: write them.
-CLASS_LISTS = ("classes.txt", "obj.names", "labels/classes.txt")
+
+@dataclass(frozen=True)
+class Choices:
+    """Formats and adapters that a user names, for files that fit several.
+
+    Args:
+        formats: Names of dataset formats.
+        adapters: Names of detectors' adapters.
+    """
+
+    formats: tuple[str, ...] = ()
+    adapters: tuple[str, ...] = ()
+
+    def refuse_unused(self, datasets: Iterable[Dataset], adapters: Iterable[str]) -> None:
+        """Refuses a name that no file was recognised by.
+
+        Args:
+            datasets: The datasets.
+            adapters: The adapters of the detectors.
+
+        Raises:
+            ParameterError: there is one.
+        """
+        used_formats = {dataset.entry["format"] for dataset in datasets}
+        for name in self.formats:
+            if name not in used_formats:
+                raise ParameterError(f"--format {name}: no folder is in this format")
+        used_adapters = set(adapters)
+        for name in self.adapters:
+            if name not in used_adapters:
+                raise ParameterError(f"--adapter {name}: it reads none of the detectors")
+
+
+NO_CHOICES = Choices()
 
 
 @dataclass(frozen=True)
@@ -116,53 +107,115 @@ class Dataset:
         return max(counts, default=0)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The format of a folder, recognised by the names of its files.
+def recognise(root: Path, formats: Collection[str] = ()) -> Dataset:
+    """The dataset in a folder, by the first format that recognises it.
+
+    Formats with more certain evidence are asked first; see `Reader.EVIDENCE`.
 
     Args:
-        entry: The dataset's entry without its root.
-        keys: The names of the subsets.
-        notes, questions: See `Dataset`.
-    """
-
-    entry: dict[str, Any]
-    keys: SubsetKeys = field(default_factory=lambda: SubsetKeys([]))
-    notes: tuple[str, ...] = ()
-    questions: tuple[str, ...] = ()
-
-
-def recognise(root: Path) -> Dataset:
-    """The dataset in a folder.
-
-    YOLO, COCO JSON, VOC-style XML, one folder of images per class, or images without boxes.
+        root: The folder.
+        formats: Names of formats that are taken where they recognise it, even if others do, too.
 
     Raises:
-        DataError: it is none of these, its annotations cannot be read, or they are to be converted
-            first; see `farther.projects.recognise_exports`.
+        DataError: no format does, its annotations cannot be read, or they are to be converted
+            first; see `farther.projects.exports`.
+        ParameterError: a format has no such name.
     """
     if not root.is_dir():
         raise DataError("the folder does not exist", file=root)
-    layout = _layout(root)
-    entry = layout.entry
-    dataset = describe({**entry, "root": str(root)})
+    fitting = _fitting(root, formats)
+    name = fitting.format
+    recognised = fitting.recognised
+    dataset = describe({"format": name, **recognised.params, "root": str(root)})
     if not dataset.images:
-        problem = f"no image: format {entry['format']} was recognised, but its images are not here"
+        problem = f"no image: format {name} was recognised, but its images are not here"
         raise DataError(problem, file=root)
-    unread = _unread_names(root, entry)
-    if unread:
-        note = (
-            f"{len(unread)} files that are annotations by their names are not read, "
-            f"such as {unread[0]}"
+    questions = [*dataset.questions, *recognised.questions]
+    if fitting.others:
+        others = " and ".join(fitting.others)
+        questions.append(
+            f"its files are of the formats {name} and {others}: {name} is read "
+            f"(--format {fitting.others[0]} chooses otherwise)"
         )
-        dataset = replace(dataset, notes=(*dataset.notes, note))
     dataset = replace(
         dataset,
-        notes=(*dataset.notes, *layout.notes),
-        questions=(*dataset.questions, *layout.questions),
-        renamed=layout.keys.renamed,
+        notes=(*dataset.notes, *recognised.notes),
+        questions=tuple(questions),
+        renamed=recognised.keys.renamed,
     )
-    return _grouped(dataset, layout.keys.groups)
+    return _grouped(dataset, recognised.keys.groups)
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """The format that a folder is read in, and other formats that recognise it."""
+
+    format: str
+    recognised: Recognised
+    others: list[str] = field(default_factory=list)
+
+
+def _fitting(root: Path, formats: Collection[str]) -> _Fitting:
+    """The format of a folder; see `recognise`."""
+    for name in formats:
+        recognised = FORMATS.get(name).recognises(root)
+        if recognised is not None:
+            return _Fitting(name, recognised)
+
+    readers_by_evidence = _readers_by_evidence()
+    of_annotations = [*readers_by_evidence["description"], *readers_by_evidence["annotations"]]
+    fitting = _first_fitting(root, of_annotations)
+    if fitting is not None:
+        return fitting
+    refuse_export(root)
+    for evidence in ("folders", "images"):
+        fitting = _first_fitting(root, readers_by_evidence[evidence])
+        if fitting is not None:
+            return fitting
+
+    for file in files_below(root):
+        if is_unread_image(file):
+            raise DataError(why_unread(file), file=file)
+    formats = (
+        "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), "
+        "one folder per class, images"
+    )
+    problem = f"unknown format; looked for {formats}. `farther list datasets` lists more formats"
+    raise DataError(problem, file=root)
+
+
+def _readers_by_evidence() -> dict[str, list[type[Reader]]]:
+    """The readers that recognise folders, by their evidence; those of one kind by their names."""
+    readers: dict[str, list[type[Reader]]] = {evidence: [] for evidence in get_args(Evidence)}
+    for name in FORMATS.defining("recognises"):
+        try:
+            reader = FORMATS.get(name)
+        except AbsentPackagesError:
+            continue
+        readers[reader.EVIDENCE].append(reader)
+    return readers
+
+
+def _first_fitting(root: Path, readers: Sequence[type[Reader]]) -> _Fitting | None:
+    """The first reader that recognises a folder, and the others that do; None for no reader.
+
+    Raises:
+        DataError: a reader before the first one recognises a damaged file.
+    """
+    first: _Fitting | None = None
+    for reader in readers:
+        if first is None:
+            recognised = reader.recognises(root)
+            if recognised is not None:
+                first = _Fitting(reader.name, recognised)
+            continue
+        try:
+            is_fitting = reader.recognises(root) is not None
+        except DataError:
+            is_fitting = False
+        if is_fitting:
+            first.others.append(reader.name)
+    return first
 
 
 def _grouped(dataset: Dataset, groups: Mapping[str, Sequence[str]]) -> Dataset:
@@ -233,43 +286,6 @@ def combined(dataset: Dataset, name: str, parts: Sequence[str]) -> Dataset:
     )
 
 
-def _layout(root: Path) -> _Layout:
-    """Format and layout of a folder: the first format that it fits."""
-    for candidate in (_yolo, _coco, _export, _voc, _image_folder, _images):
-        layout = candidate(root)
-        if layout is not None:
-            return layout
-    formats = (
-        "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), "
-        "one folder per class, images"
-    )
-    for file in files_below(root):
-        if is_unread_image(file):
-            raise DataError(why_unread(file), file=file)
-    problem = f"unknown format; looked for {formats}. `farther list datasets` lists more formats"
-    raise DataError(problem, file=root)
-
-
-def _unread_names(root: Path, entry: dict[str, Any]) -> list[str]:
-    """JSON files that are annotations by their names and that an entry of COCO files lacks."""
-    if entry["format"] != "coco":
-        return []
-    read_files = {file for file, _ in entry["layout"].values()}
-    unread: list[str] = []
-    for file in sorted(_json_files(root)):
-        name = file.relative_to(root).as_posix()
-        if name in read_files:
-            continue
-        if is_annotation_by_name(root, file) and not _is_results(file):
-            unread.append(name)
-    return unread
-
-
-def _json_files(root: Path) -> list[Path]:
-    """The JSON files in a folder, at any depth."""
-    return [file for file in files_below(root) if has_ending(file, JSON)]
-
-
 def describe(entry: dict[str, Any]) -> Dataset:
     """The dataset of an entry in section `datasets`, whose annotations are read.
 
@@ -312,9 +328,9 @@ def describe(entry: dict[str, Any]) -> Dataset:
     if orientation is not None:
         notes.insert(0, orientation.note)
     unlisted = 0
-    if entry["format"] in ("coco", "yolo", "huggingface"):
+    if reader.COUNTS_UNLISTED:
         unlisted = _unlisted(Path(entry["root"]), frozenset().union(*subset_by_files))
-    numbers = _class_numbers(entry, list(categories))
+    numbers = reader.class_numbers(list(categories))
     if orientation is not None:
         entry = {**entry, "orientation": orientation.value}
     return Dataset(
@@ -357,20 +373,6 @@ def _labels_whole_images(annotations: Annotations) -> bool:
     """Whether all objects of a subset are labels of whole images."""
     objects = annotations.objects
     return objects.unit == "image" and bool((objects.box == WHOLE_IMAGE).all())
-
-
-def _class_numbers(entry: dict[str, Any], categories: Sequence[str]) -> dict[int, str]:
-    """Number of a class in a dataset's files → its name; {} where classes have no numbers."""
-    if entry["format"] == "yolo":
-        return dict(enumerate(categories))
-    if entry["format"] != "coco" or not entry.get("layout"):
-        return {}
-    first_file, _ = next(iter(entry["layout"].values()))
-    numbers = {}
-    for category in list_elements(Path(entry["root"], first_file), "categories"):
-        if isinstance(category, dict) and isinstance(category["id"], int):
-            numbers[category["id"]] = category["name"]
-    return numbers
 
 
 def _notes(warnings: Sequence[DataWarning]) -> list[str]:
@@ -428,468 +430,9 @@ def _unlisted(root: Path, annotated: frozenset[str]) -> int:
     return count
 
 
-def _yolo(root: Path) -> _Layout | None:
-    """The layout of a folder with names of classes for YOLO's labels, in YAML or a text file."""
-    yaml_files = sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")])
-    refuse_twins(yaml_files)
-    content_by_file: dict[Path, dict[str, Any]] = {}
-    for file in yaml_files:
-        content = read_yaml(file)
-        if isinstance(content, dict) and "names" in content:
-            content_by_file[file] = content
-    if content_by_file:
-        _refuse_several_descriptions(content_by_file)
-        names = [file.name for file in content_by_file]
-        if "data.yaml" in names:
-            return _Layout({"format": "yolo"})
-        return _Layout({"format": "yolo", "file": names[0]})
-    spellings = Spellings(root)
-    for name in CLASS_LISTS:
-        file = find_file(root / (spellings.find(name) or name))
-        if is_file(file):
-            return _Layout({"format": "yolo", "file": file.relative_to(root).as_posix()})
-    return None
-
-
-def _refuse_several_descriptions(content_by_file: Mapping[Path, Mapping[str, Any]]) -> None:
-    """Refuses YAML files that describe one folder for YOLO with other classes or images.
-
-    Raises:
-        DataError: two differ; names both and the first key that differs.
-    """
-    first_file, *other_files = content_by_file
-    for file in other_files:
-        for key in ("names", "train", "val", "test"):
-            if _described(content_by_file[file], key) != _described(
-                content_by_file[first_file], key
-            ):
-                raise DataError(
-                    f"{first_file.name} describes the same folder with another value: which of the "
-                    "two is the dataset's? Move the other one to another folder",
-                    file=file,
-                    field=key,
-                )
-
-
-def _described(content: Mapping[str, Any], key: str) -> Any:
-    """A value of a `data.yaml`; names of classes as a list of texts, if they have that form."""
-    value = content.get(key)
-    if key != "names":
-        return value
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [str(name) for name in value]
-    return value
-
-
-def _export(root: Path) -> _Layout | None:
-    """The layout of a folder with an export that is read; see `recognise_export`."""
-    entry = recognise_export(root)
-    if entry is None:
-        return None
-    return _Layout(entry)
-
-
-def _coco(root: Path) -> _Layout | None:
-    """The layout of a folder with COCO files: one subset per file.
-
-    Files with scores are detections, and are left out unless there are no others.
-
-    Raises:
-        DataError: a file of annotations by its name is damaged; or see `_is_coco`.
-    """
-    content_by_file = {file: json_keys(file) for file in sorted(_json_files(root))}
-    coco_files = [file for file, content in content_by_file.items() if _is_coco(file, content)]
-    if not coco_files:
-        return None
-    for file, content in content_by_file.items():
-        if is_annotation_by_name(root, file):
-            refuse_damaged(file, content)
-    annotation_files = [file for file in coco_files if not _is_detections(file)] or coco_files
-    names = [file.relative_to(root).as_posix() for file in annotation_files]
-    keys = subset_keys([PurePath(name).with_suffix("").parts for name in names])
-
-    annotated: list[NamedImages] = []
-    for file, key in zip(annotation_files, keys.keys, strict=True):
-        annotated.append(_images_of_coco(root, file, key))
-    tree = FileTree(root)
-    counts = [tree.count(named.names) for named in annotated]
-    folders = choose_folders(annotated, counts)
-    layout: dict[str, list[str]] = {}
-    for key, name, folder in zip(keys.keys, names, folders, strict=True):
-        layout[key] = [name, folder.path]
-    return _with_folder_notes({"format": "coco", "layout": layout}, keys, names, annotated, folders)
-
-
-def _images_of_coco(root: Path, file: Path, subset: str) -> NamedImages:
-    """The images that a COCO file names."""
-    names: set[str] = set()
-    for image in list_elements(file, "images"):
-        if isinstance(image, dict) and image.get("file_name"):
-            name = canonical_name(str(image["file_name"]))
-            parts = [part for part in name.split("/") if part not in ("", ".")]
-            names.add("/".join(parts))
-    place = file.relative_to(root).with_suffix("")
-    folder = place.parent
-    usual_folders = (
-        (folder / "images").as_posix(),
-        folder.as_posix(),
-        subset,
-        f"images/{subset}",
-        "images",
-        ".",
-    )
-    return NamedImages(place, frozenset(names), usual_folders)
-
-
-def _with_folder_notes(
-    entry: dict[str, Any],
-    keys: SubsetKeys,
-    names: Sequence[str],
-    annotated: Sequence[NamedImages],
-    folders: Sequence[ImageFolder],
-) -> _Layout:
-    """The layout of annotations and their folders of images, with what is missing or undecided.
-
-    Args:
-        entry: The dataset's entry.
-        keys: Names of its subsets.
-        names: Path of each file or folder of annotations.
-        annotated: Their images.
-        folders: The folders of these.
-    """
-    notes: list[str] = []
-    questions: list[str] = []
-    for name, named, folder in zip(names, annotated, folders, strict=True):
-        total = len(named.names)
-        if not total:
-            continue
-        if not folder.found:
-            notes.append(f"no folder has an image that {name} names ({total})")
-        elif folder.found < total:
-            missing = total - folder.found
-            notes.append(f"{missing} of {total} images that {name} names are not in {folder.path}")
-        if folder.rivals:
-            questions.append(
-                f"the images that {name} names are in {folder.path} and in "
-                f"{' and '.join(folder.rivals)}: {folder.path} is taken"
-            )
-    return _Layout(entry, keys, tuple(notes), tuple(questions))
-
-
-def _is_coco(file: Path, content: JsonKeys) -> bool:
-    """True for an object with the lists of a COCO file.
-
-    Raises:
-        DataError: it is damaged and begins as one, or has boxes and lacks one of the lists.
-    """
-    if content.keys & COCO_KEYS:
-        refuse_damaged(file, content)
-    lacking = COCO_KEYS - content.keys
-    if "annotations" in content.keys and lacking and _has_boxes(file):
-        problem = f"a COCO file without {' and '.join(sorted(lacking))}, which its boxes need"
-        raise DataError(f"{problem}: is the file complete? Export it again", file=file)
-    return not lacking
-
-
-def _has_boxes(file: Path) -> bool:
-    """Whether the first element of the list `annotations` has COCO's box; captions have none."""
-    try:
-        first = next(iter(list_elements(file, "annotations")), None)
-    except DataError:
-        return False
-    return isinstance(first, dict) and "bbox" in first
-
-
-def _is_detections(file: Path) -> bool:
-    """Whether the boxes of a COCO file have scores, as those of a detector do."""
-    first = next(iter(list_elements(file, "annotations")), None)
-    return isinstance(first, dict) and "score" in first
-
-
-def _is_results(file: Path) -> bool:
-    """Whether a file has detections: a list of COCO results, or a COCO file with scores."""
-    try:
-        first = next(iter(list_elements(file)), None)
-    except DataError:
-        return _is_detections(file)
-    return isinstance(first, dict) and "score" in first
-
-
-def _voc(root: Path) -> _Layout | None:
-    """The layout of a folder with VOC's image sets, or else one subset per folder of XML files.
-
-    None where no XML file is in VOC's format.
-    """
-    lists = listed(root, "**/ImageSets/Main/*.txt")
-    if lists:
-        return _image_sets(root, lists)
-    files_by_folder: dict[Path, list[Path]] = {}
-    for file in sorted(files_below(root)):
-        if has_ending(file, XML):
-            files_by_folder.setdefault(file.parent, []).append(file)
-    other_files: list[Path] = []
-    for folder in list(files_by_folder):
-        if not _are_of_voc(files_by_folder[folder]):
-            other_files += files_by_folder.pop(folder)
-    if not files_by_folder:
-        return None
-
-    places = [folder.relative_to(root) for folder in files_by_folder]
-    keys = subset_keys([place.parts for place in places])
-    tree = FileTree(root)
-    known_stems = tree.image_stems()
-    annotated: list[NamedImages] = []
-    for place, files in zip(places, files_by_folder.values(), strict=True):
-        stems = frozenset(_image_stem(file, known_stems) for file in files)
-        annotated.append(NamedImages(place, stems, _usual_folders_of_voc(place)))
-    counts = [tree.count_stems(named.names) for named in annotated]
-    folders = choose_folders(annotated, counts)
-    layout: dict[str, list[str]] = {}
-    for key, place, found in zip(keys.keys, places, folders, strict=True):
-        image_folder = found.path if found.found else place.as_posix()
-        layout[key] = [place.as_posix(), image_folder]
-    names = [place.as_posix() for place in places]
-    entry = {"format": "voc", "layout": layout}
-    recognised = _with_folder_notes(entry, keys, names, annotated, folders)
-    unread = [file for file in other_files if describes_boxes(file)]
-    if unread:
-        example = unread[0].relative_to(root)
-        note = f"{len(unread)} XML files are not in VOC's format and not read, such as {example}"
-        recognised = replace(recognised, notes=(*recognised.notes, note))
-    return recognised
-
-
-def _image_stem(xml: Path, known_stems: Set[str]) -> str:
-    """The name, without ending, of the image of an XML file, in `canonical_name` form.
-
-    That of the XML file, else its `filename` if there is such an image.
-    """
-    stem = canonical_name(xml.stem)
-    if stem in known_stems:
-        return stem
-    named_stem = canonical_name(PureWindowsPath(filename_of(xml)).stem)
-    if named_stem in known_stems:
-        return named_stem
-    return stem
-
-
-def _are_of_voc(files: Sequence[Path]) -> bool:
-    """Whether a folder's XML files are in VOC's format: one of them is, or cannot be read."""
-    return any(root_tag(file) in (VOC_TAG, "") for file in files)
-
-
-def _usual_folders_of_voc(folder: Path) -> tuple[str, ...]:
-    """Folders within the root in which the images of a folder of XML files often are."""
-    parent = folder.parent
-    folders = [folder, folder / "images", folder / "JPEGImages"]
-    folders += [parent / "images", parent / "JPEGImages", parent, Path()]
-    return tuple(path.as_posix() for path in folders)
-
-
-def _image_sets(root: Path, lists: Sequence[Path]) -> _Layout:
-    """The layout of VOC's image sets: those of one word for a subset, or else all.
-
-    Lists of one name in several development kits are one subset.
-    """
-    image_sets_by_name: dict[str, list[str]] = {}
-    for file in lists:
-        kit = file.parents[2].relative_to(root).as_posix()
-        prefix = "" if kit == "." else f"{kit}/"
-        image_sets_by_name.setdefault(file.stem, []).append(f"{prefix}{file.stem}")
-    names = [name for name in image_sets_by_name if is_subset_word(name)]
-    names = names or list(image_sets_by_name)
-    further_names = [name for name in image_sets_by_name if not _is_of_class(name)]
-    assumed = read_names(dict.fromkeys([*names, *further_names])).assumed
-    names += [name for name in assumed.values() if name not in names]
-    keys = subset_keys([(name,) for name in names])
-    image_sets: dict[str, list[str]] = {}
-    for key, name in zip(keys.keys, names, strict=True):
-        image_sets[key] = image_sets_by_name[name]
-    # `dog_train` lists the images of `train` again, with a flag for a class.
-    unread = [name for name in image_sets_by_name if name not in names and not _is_of_class(name)]
-    notes: tuple[str, ...] = ()
-    if unread:
-        notes = (f"{len(unread)} lists of ImageSets/Main are not read, such as {unread[0]}",)
-    return _Layout({"format": "voc", "image_sets": image_sets}, keys, notes)
-
-
-def _is_of_class(name: str) -> bool:
-    """Whether a list of VOC is that of a class: its name ends in that of a subset."""
-    return is_subset_word(name.rpartition("_")[2])
-
-
-def _images(root: Path) -> _Layout | None:
-    """The layout of a folder of images or videos without annotations.
-
-    Raises:
-        DataError: see `_refuse_unread`.
-    """
-    files = sorted(files_below(root))
-    if not any(is_image(file) or is_video(file) for file in files):
-        return None
-    stems = _image_stems(files)
-    for file in files:
-        if not is_image(file) and not is_video(file):
-            _refuse_unread(root, file, stems)
-    return _Layout({"format": "images"}, notes=_folder_notes(root, files))
-
-
-def _folder_notes(root: Path, files: Iterable[Path]) -> tuple[str, ...]:
-    """A sentence about the folders of images that are read as one subset; none for a single one."""
-    names: dict[str, None] = {}
-    for file in files:
-        parts = file.relative_to(root).parts
-        if len(parts) > 1 and (is_image(file) or is_video(file)):
-            names[parts[0]] = None
-    if len(names) < 2:
-        return ()
-    first = next(iter(names))
-    return (
-        f"the images of its {len(names)} folders are one subset, all. For one subset per folder, "
-        f"write folders: {{{first}: {first}, …}} here, and each of them below benchmarks, splits",
-    )
-
-
-def _refuse_unread(root: Path, file: Path, image_stems: Set[str]) -> None:
-    """Refuses a file of annotations beside images that was not read: its boxes would be lost.
-
-    Args:
-        root: The dataset's folder.
-        file: A file in it.
-        image_stems: Names of its images without ending, as `canonical_name` gives them.
-
-    Raises:
-        DataError: it is one.
-    """
-    if has_ending(file, TEXT) and is_label_file(file):
-        problem = (
-            "rows of a class and a box, as in YOLO's label files, but no data.yaml or classes.txt "
-            "names classes: write one, or move these files away if their boxes are not wanted"
-        )
-        raise DataError(problem, file=file)
-    if is_metadata(file) and "file_name" not in first_keys(file):
-        refuse_damaged(file, JsonKeys(frozenset(), "no key 'file_name' at its start"))
-    _refuse_boxes(root, file, image_stems)
-    is_label = has_ending(file, LABEL_ENDINGS) and canonical_name(file.stem) in image_stems
-    if not is_label and not is_annotation_by_name(root, file):
-        return
-    if has_ending(file, JSON):
-        content = json_keys(file)
-        refuse_damaged(file, content)
-        if "images" in content.keys:  # a list of images or captions: read, and without boxes
-            return
-    problem = (
-        "a file of annotations by its name, in a form that is not read: convert it to COCO, YOLO "
-        "or VOC, or move it away if its boxes are not wanted"
-    )
-    raise DataError(problem, file=file)
-
-
-def _refuse_boxes(root: Path, file: Path, image_stems: Set[str]) -> None:
-    """Refuses a file of boxes that no reader takes; see `_refuse_unread`."""
-    is_label = canonical_name(file.stem) in image_stems or has_annotation_words(root, file)
-    if describes_boxes(file, is_label=is_label):
-        problem = (
-            "boxes in a form that is not read: convert the file to COCO, YOLO or VOC, or move it "
-            "away if its boxes are not wanted"
-        )
-        raise DataError(problem, file=file)
-
-
-def _image_stems(files: Iterable[Path]) -> set[str]:
-    """Names of the images among files without their ending, as `canonical_name` gives them."""
-    return {canonical_name(file.stem) for file in files if is_image(file)}
-
-
 def class_folders(root: Path) -> Dataset | None:
-    """The dataset of a folder with one folder of images per class, as in torchvision's ImageFolder.
-
-    None where an image lies beside the folders, or where the folders have the names of subsets. The
-    files do not tell classes from folders that photographs were sorted into, so the caller has to.
-    """
-    paths = _image_paths(root)
-    if not paths or min(map(len, paths)) < 2 or _are_no_classes({parts[0] for parts in paths}):
+    """The dataset of a folder with one folder of images per class; see `recognise_classes`."""
+    recognised = recognise_classes(root)
+    if recognised is None:
         return None
-    _refuse_all_boxes(root)
-    return describe({"format": "image_folder", "folders": {"all": "."}, "root": str(root)})
-
-
-def _image_folder(root: Path) -> _Layout | None:
-    """The layout of a folder whose images are in `<subset>/<class>/`, or further down.
-
-    Further down, as in `data/<subset>/<class>/`, only where the folders above the classes name
-    subsets.
-
-    Raises:
-        DataError: a file beside them has boxes, which would be lost.
-    """
-    paths = _image_paths(root)
-    depth = _depth_of_subsets(paths)
-    if not depth:
-        return None
-    _refuse_all_boxes(root)
-    places = sorted({parts[:depth] for parts in paths if len(parts) > depth + 1})
-    keys = subset_keys(places)
-    folders: dict[str, str] = {}
-    for key, place in zip(keys.keys, places, strict=True):
-        folders[key] = "/".join(place)
-    beside = [parts for parts in paths if parts[:depth] not in places]
-    notes: tuple[str, ...] = ()
-    if beside:
-        notes = (
-            f"{len(beside)} images are in no folder of a class and are not read, such as "
-            f"{'/'.join(beside[0])}",
-        )
-    return _Layout({"format": "image_folder", "folders": folders}, keys, notes)
-
-
-def _depth_of_subsets(paths: Sequence[tuple[str, ...]]) -> int:
-    """Number of folders in the path of a subset whose images are in folders of classes; 0 for none.
-
-    Where the folders name subsets, up to half of the images may be beside those of classes.
-
-    Args:
-        paths: The paths of the images.
-    """
-    deepest = max(map(len, paths), default=0) - 2
-    for depth in range(1, deepest + 1):
-        in_classes = [parts for parts in paths if len(parts) > depth + 1]
-        name_subsets = all(subset_of_path(parts[:depth]) for parts in in_classes)
-        if not name_subsets and (depth > 1 or len(in_classes) < len(paths)):
-            continue
-        if 2 * len(in_classes) < len(paths):
-            continue
-        if not _are_no_classes({parts[depth] for parts in in_classes}):
-            return depth
-    return 0
-
-
-def _are_no_classes(folders: Set[str]) -> bool:
-    """Whether folders have the names of subsets, or names without a meaning, such as `images`.
-
-    One that is called as a subset is a class beside folders of other names, such as `bus` and
-    `train`.
-    """
-    with_meaning = sorted(name for name in folders if not is_neutral(name))
-    return not with_meaning or read_names(with_meaning).are_subsets
-
-
-def _refuse_all_boxes(root: Path) -> None:
-    """Refuses a folder of labelled images with a file of boxes, which would be lost.
-
-    Raises:
-        DataError: it has one.
-    """
-    files = sorted(files_below(root))
-    stems = _image_stems(files)
-    for file in files:
-        if not is_image(file):
-            _refuse_boxes(root, file, stems)
-
-
-def _image_paths(root: Path) -> list[tuple[str, ...]]:
-    """The path of each image in a folder: the names of the folders, and of the file."""
-    files = files_below(root)
-    return [file.relative_to(root).parts for file in files if is_image(file)]
+    return describe({"format": "image_folder", **recognised.params, "root": str(root)})

@@ -1,47 +1,40 @@
-"""The adapter of a detector, recognised from its files."""
+"""The adapter of a detector: each adapter is asked whether it recognises a file or folder."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
 
-import numpy as np
-
-from farther import detectors
+from farther import datasets, detectors
 from farther.detectors import Detector
+from farther.detectors.adapter import Adapter, registry
+from farther.detectors.recognition import IdClasses, LabelledImage, RecognisedFile
 from farther.errors import DataError, FartherError, shorten
 from farther.monitor.bundle import Bundle
-from farther.naming.extras import missing, require
-from farther.projects.class_matching import Lookup
+from farther.naming.extras import missing
+from farther.projects.class_matching import Lookup, match_classes
 from farther.projects.recognise import Dataset
-from farther.projects.recognise_results import recognise_results
 from farther.tables import Header
 from farther.tables.documents import read_json
 from farther.tables.files import inside, is_file, is_present, open_binary
-from farther.tables.folders import listed
+from farther.tables.folders import files_below
 
-#: Adapters that open a checkpoint which names its classes, in the order in which they are tried.
-ADAPTERS = ("yolo", "faster_rcnn", "detr", "classifier")
+#: The file of a bundle.
+BUNDLE = "bundle.json"
+#: The pattern of adapters that open any file.
+EVERY = "*"
+#: Precision of the names of `Adapter.RECOGNISED_FILES`, the most precise first.
+FILE_NAME = 0
+ENDING = 1
+ANY_FILE = 2
 #: The configuration that `save_pretrained` of transformers writes.
 CONFIG = "config.json"
-#: Ending of the names of networks of transformers → their adapter; the boxes of RF-DETR's
-#: segmentation networks are read without the masks.
-ENDINGS = {
-    "ForObjectDetection": "detr",
-    "RfDetrForInstanceSegmentation": "detr",
-    "ForImageClassification": "transformers_classifier",
-}
-#: Shape of the image on which a network is tried.
-TEST_IMAGE = (480, 640, 3)
-#: The assumption about a file without names of classes.
-UNNAMED = "it names no classes: assumed to be the ID dataset's, in its order"
-COMPARED = f"{UNNAMED} (farther doctor compares)"
-#: The assumption about Parquet whose classes are numbers without names.
-NUMBERED = "classes are numbers: assumed to be the ID dataset's, in its order, from 0"
 #: Bytes of a checkpoint in which `WORDS` are looked for.
 BEGINNING = 2**20
 #: A word in a file of PyTorch → the adapter of the file.
@@ -96,71 +89,163 @@ class RecognisedDetector:
 
 
 def recognise_detector(
-    path: Path, dataset: Dataset, lookup: Lookup | None = None
+    path: Path,
+    dataset: Dataset,
+    lookup: Lookup | None = None,
+    adapters: Collection[str] = (),
 ) -> RecognisedDetector:
-    """The adapter and the parameters of a detector.
+    """The adapter and the parameters of a detector: those of the first adapter that recognises it.
 
     Args:
-        path: A checkpoint; a folder of transformers; a file or folder of COCO results; or a folder
-            of Parquet.
+        path: A bundle of `farther bundle`, or a file or folder that an adapter recognises.
         dataset: The ID dataset. Results without names have its numbers of classes, and state dicts,
             which name no classes, have its classes in its order.
         lookup: Sources of synonyms of the ID dataset's names in results with names.
+        adapters: Names of adapters that are taken where they recognise it, even if others do, too.
 
     Raises:
-        DataError: it is none of these, and what it seems to be; a state dict has another number of
-            classes; or a package is not installed that a checkpoint probably needs.
+        DataError: no adapter recognises it, and what it seems to be; a state dict has another
+            number of classes; or a package is not installed that a checkpoint probably needs.
+        ParameterError: an adapter has no such name.
         AbsentPackagesError: see `farther.naming.extras`.
     """
     if not is_present(path):
         raise DataError("the file does not exist", file=path)
-    for name, entry_of_folder in FOLDERS.items():
-        if is_file(path / name):
-            return _open({"weights": str(path), **entry_of_folder(path, dataset)})
-    results = recognise_results(path, dataset, lookup)
-    if results is not None:
-        return _open({**results.entry, "weights": str(path)}, results.content, results.assumed)
-    parquet = _of_parquet(path, dataset)
-    if parquet is not None:
-        return _open(parquet, assumed=NUMBERED if "params" in parquet else "")
-    if path.suffix.lower() == ".onnx":
-        entry, assumed = _of_onnx(path, dataset)
-        return _open(entry, assumed=assumed)
-    rfdetr_entry = _of_rfdetr(path, dataset)
-    if rfdetr_entry is not None:
-        return _open(rfdetr_entry, assumed=COMPARED if "params" in rfdetr_entry else "")
-    return _recognise_checkpoint(path, dataset)
+    if is_file(path / BUNDLE):
+        return _open({"weights": str(path), **_of_bundle(path)})
+    id_classes = _id_classes(dataset, lookup)
+    for name in adapters:
+        registry.check(name)
+        if not _precisions(name, path, _names_of_files(path)):
+            continue
+        recognised = registry.get(name).recognises(path, id_classes)
+        if recognised is not None:
+            return _opened(path, name, recognised)
 
-
-def _recognise_checkpoint(path: Path, dataset: Dataset) -> RecognisedDetector:
-    """A checkpoint, by the first adapter that opens it, or a state dict."""
     absent_packages: dict[str, str] = {}
-    yolo_problem = ""
-    for adapter in ADAPTERS:
-        try:
-            return _open({"adapter": adapter, "weights": str(path)})
-        except FartherError as error:
-            problem = str(getattr(error, "problem", error))
-            if problem.startswith("a network of Ultralytics"):
-                raise
-            yolo_problem = yolo_problem or problem
-        except ModuleNotFoundError as error:
-            absent_packages[adapter] = missing(error)
+    adapters_by_precision = _adapters_by_precision(path)
+    for precision in sorted(adapters_by_precision):
+        for name in adapters_by_precision[precision]:
+            try:
+                recognised = registry.get(name).recognises(path, id_classes)
+            except ModuleNotFoundError as error:
+                absent_packages[name] = missing(error)
+                continue
+            if recognised is not None:
+                return _opened(path, name, recognised)
+        if precision < ANY_FILE:
+            for problem in absent_packages.values():
+                raise DataError(problem, file=path)
+        if precision == FILE_NAME:
+            break
     probable_adapter = _probable_adapter(path)
     if probable_adapter in absent_packages:
         raise DataError(absent_packages[probable_adapter], file=path)
+    raise DataError(f"no adapter opens it: it seems to be {_kind(path)}. {READ}", file=path)
 
-    state = None
-    if probable_adapter is not None:
-        # torchvision loads slowly
-        from farther.projects.recognise_state_dict import recognise_state_dict
 
-        state = recognise_state_dict(path, dataset)
-    if state is not None:
-        entry = {"adapter": state.adapter, "params": state.params, "weights": str(path)}
-        return _open(entry, assumed="; ".join(state.assumed))
-    kind = _kind(path, yolo_problem)
-    raise DataError(f"no adapter opens it: it seems to be {kind}. {READ}", file=path)
+def _opened(path: Path, name: str, recognised: RecognisedFile) -> RecognisedDetector:
+    """A detector that an adapter recognised."""
+    entry: dict[str, Any] = {"adapter": recognised.adapter or name, "weights": str(path)}
+    if recognised.params:
+        entry["params"] = recognised.params
+    return _open(entry, recognised.content, recognised.assumed)
+
+
+def _adapters_by_precision(path: Path) -> dict[int, list[str]]:
+    """Names of the adapters that may recognise a file or folder, by the precision of that.
+
+    Adapters that know the name of a file are asked before those that know its ending, and these
+    before those that open any file; of the latter, the one that the file's first bytes name first.
+    """
+    adapters_by_precision: dict[int, list[str]] = {}
+    names_of_files = _names_of_files(path)
+    for name in registry.defining("recognises"):
+        precisions = _precisions(name, path, names_of_files)
+        if precisions:
+            adapters_by_precision.setdefault(min(precisions), []).append(name)
+
+    probable_adapter = _probable_adapter(path)
+    for names in adapters_by_precision.values():
+        if probable_adapter in names:
+            names.remove(probable_adapter)
+            names.insert(0, probable_adapter)
+    return adapters_by_precision
+
+
+def _precisions(adapter: str, path: Path, names_of_files: Sequence[str]) -> list[int]:
+    """Precision of each name in `RECOGNISED_FILES` of an adapter that a file or folder has."""
+    precisions = []
+    for pattern in _patterns(adapter):
+        if _fits(pattern, path, names_of_files):
+            precisions.append(_precision(pattern))
+    return precisions
+
+
+def _patterns(adapter: str) -> tuple[str, ...]:
+    """The names of files of an adapter; no module of farther is imported for them."""
+    registration = registry.written.registrations.get(adapter)
+    if registration is None:  # an extension
+        return registry.get(adapter).RECOGNISED_FILES
+    return registration.recognised_files or Adapter.RECOGNISED_FILES
+
+
+def _names_of_files(path: Path) -> list[str]:
+    """The names of the files of a folder and of its folders, or of a file, in lower case."""
+    if not path.is_dir():
+        return [path.name.lower()]
+    return [file.name.lower() for file in files_below(path)]
+
+
+def _fits(pattern: str, path: Path, names_of_files: Sequence[str]) -> bool:
+    """Whether a file, or a file of a folder, has a name of an adapter."""
+    if pattern == EVERY:
+        return not path.is_dir()
+    if "*" not in pattern:
+        return is_file(path / pattern)
+    return any(fnmatchcase(name, pattern) for name in names_of_files)
+
+
+def _precision(pattern: str) -> int:
+    """How precisely a name of `Adapter.RECOGNISED_FILES` says which files are meant."""
+    if pattern == EVERY:
+        return ANY_FILE
+    if "*" in pattern:
+        return ENDING
+    return FILE_NAME
+
+
+def _id_classes(dataset: Dataset, lookup: Lookup | None) -> IdClasses:
+    """The classes of the ID dataset."""
+
+    def with_synonym(names: Sequence[str]) -> set[str]:
+        classes = set()
+        for match in match_classes(names, dataset.categories, lookup):
+            if match.relation == "same":
+                classes.add(match.id_class)
+        return classes
+
+    return IdClasses(
+        categories=dataset.categories,
+        numbers=dataset.numbers,
+        format=dataset.entry["format"],
+        images=partial(_labelled_images, dataset),
+        with_synonym=with_synonym,
+    )
+
+
+def _labelled_images(dataset: Dataset) -> Iterator[LabelledImage]:
+    """The images of the ID dataset, with their classes."""
+    reader = datasets.create(**dataset.entry)
+    for subset in dataset.subsets:
+        annotations = reader.read(subset)
+        images = annotations.images
+        objects = annotations.objects
+        classes_by_row: list[set[str]] = [set() for _ in range(len(images))]
+        for image, category in zip(objects.image, objects.category, strict=True):
+            classes_by_row[image].add(annotations.categories[category])
+        for row, classes in enumerate(classes_by_row):
+            yield LabelledImage(images.image_id[row], images.file[row], subset, frozenset(classes))
 
 
 def _probable_adapter(path: Path) -> str | None:
@@ -175,7 +260,7 @@ def _probable_adapter(path: Path) -> str | None:
         start = file.read(BEGINNING)
     if start[8:9] == b"{":
         written = re.search(rb'"format":\s*"farther\.(\w+)"', start)
-        if written and written[1].decode() in ADAPTERS:
+        if written and written[1].decode() in registry.defining("recognises"):
             return written[1].decode()
         return "faster_rcnn"
     if is_zipfile(path):
@@ -193,13 +278,18 @@ def _probable_adapter(path: Path) -> str | None:
     return "faster_rcnn"
 
 
-def _kind(path: Path, problem: str) -> str:
+def _kind(path: Path) -> str:
     """The probable kind of a file or folder.
 
-    Args:
-        path: The file or folder.
-        problem: The YOLO adapter's problem with it, for a file that PyTorch wrote.
+    Raises:
+        DataError: it is a folder of transformers with a network that has no adapter.
     """
+    if is_file(path / CONFIG):
+        problem = (
+            f"{shorten(_architecture(path))} is not a transformers network for detection or "
+            "classification of images"
+        )
+        raise DataError(problem, file=path / CONFIG, field="architectures")
     if path.is_dir():
         return "a folder without a config.json, results or a regions.json"
     with open_binary(path) as file:
@@ -209,7 +299,7 @@ def _kind(path: Path, problem: str) -> str:
     if start.startswith(b"PK") and not is_zipfile(path):
         return "a damaged or incomplete file of `torch.save`: copy or fetch it again"
     if start.startswith((b"PK", b"\x80")):
-        return _kind_of_torch_file(path, problem)
+        return _kind_of_torch_file(path)
     for beginning, kind in BEGINNINGS.items():
         if start.startswith(beginning):
             return kind
@@ -218,7 +308,7 @@ def _kind(path: Path, problem: str) -> str:
     return "something else"
 
 
-def _kind_of_torch_file(path: Path, problem: str) -> str:
+def _kind_of_torch_file(path: Path) -> str:
     """The probable kind of a file of `torch.save`, or of a pickle; see `_kind`."""
     from farther.detectors.networks.weights import read_weights
 
@@ -226,7 +316,7 @@ def _kind_of_torch_file(path: Path, problem: str) -> str:
         names = read_weights(path)
     except DataError:
         if is_zipfile(path):
-            return f"a file of `torch.save` with more than weights ({problem})"
+            return f"a file of `torch.save` with more than weights ({_problem_of_yolo(path)})"
         return (
             "a pickle (Detectron2's zoo has such): where you trust it, load it and torch.save its "
             "weights"
@@ -238,151 +328,35 @@ def _kind_of_torch_file(path: Path, problem: str) -> str:
     return f"a state dict of a network that is not known, with {shorten(first_name)}"
 
 
-def _of_bundle(folder: Path, dataset: Dataset) -> dict[str, Any]:
+def _architecture(folder: Path) -> str:
+    """Name of the network of a folder of transformers; "" where it names none."""
+    config = read_json(folder / CONFIG)
+    architectures = config.get("architectures") if isinstance(config, dict) else None
+    if isinstance(architectures, list) and architectures:
+        return str(architectures[0])
+    return ""
+
+
+def _problem_of_yolo(path: Path) -> str:
+    """The problem of the YOLO adapter with a file that PyTorch wrote; "" without its packages."""
+    try:
+        detector = detectors.create("yolo", weights=path)
+        if isinstance(detector, Detector):
+            detector.load_network()
+    except FartherError as error:
+        return str(getattr(error, "problem", error))
+    except ModuleNotFoundError:
+        pass
+    return ""
+
+
+def _of_bundle(folder: Path) -> dict[str, Any]:
     """The detector of a bundle that `farther bundle` wrote."""
     detector = Bundle.load(folder).info.detector
     weights = str(detector.weights)
     if detector.copied:
         weights = str(inside(folder, detector.weights))
     return {"adapter": detector.adapter, "params": detector.params, "weights": weights}
-
-
-def _of_open_clip(folder: Path, dataset: Dataset) -> dict[str, Any]:
-    """A CLIP as a zero-shot classifier of the ID classes."""
-    return {"adapter": "open_clip_classifier", "params": {"classes": dataset.categories}}
-
-
-def _of_transformers(folder: Path, dataset: Dataset) -> dict[str, Any]:
-    """The adapter of a folder that `save_pretrained` wrote.
-
-    With prompts, the ID classes, where the network needs some.
-
-    Raises:
-        DataError: its network neither detects nor classifies.
-    """
-    require("a network of transformers", "torch", "torchvision", "transformers")
-    from farther.detectors.open_vocabulary import CLASSES
-
-    config = read_json(folder / CONFIG)
-    if not isinstance(config, dict):
-        problem = f"expected the object that transformers writes, found {shorten(config)}"
-        raise DataError(problem, file=folder / CONFIG)
-    if str(config.get("model_type")) in CLASSES:
-        return {"adapter": "open_vocabulary", "params": {"classes": dataset.categories}}
-    architectures = config.get("architectures")
-    architecture = ""
-    if isinstance(architectures, list) and architectures:
-        architecture = str(architectures[0])
-    for ending, adapter in ENDINGS.items():
-        if architecture.endswith(ending):
-            return {"adapter": adapter}
-    problem = (
-        f"{shorten(architecture)} is not a transformers network for detection or classification of "
-        "images"
-    )
-    raise DataError(problem, file=folder / CONFIG, field="architectures")
-
-
-def _of_rfdetr(path: Path, dataset: Dataset) -> dict[str, Any] | None:
-    """The entry of a checkpoint of the package rfdetr; None for other files.
-
-    With the ID dataset's classes if the checkpoint names none.
-
-    Raises:
-        DataError: it names no classes, and has another number of them than the ID dataset.
-    """
-    if not path.is_file() or path.suffix.lower() == ".safetensors":
-        return None
-    try:
-        from farther.detectors.networks.rfdetr_import import COCO_ROWS, read_rfdetr
-
-        file = read_rfdetr(path)
-    except (DataError, ModuleNotFoundError):
-        return None
-    if file is None:
-        return None
-
-    entry: dict[str, Any] = {"adapter": "detr", "weights": str(path)}
-    if file.class_names is None and file.rows != COCO_ROWS:
-        count = len(dataset.categories)
-        if file.rows not in (count, count + 1):
-            problem = (
-                f"it names no classes, and a class head of {file.rows} rows is not that of the "
-                f"{count} of the ID dataset (one row per class, and one more)"
-            )
-            raise DataError(problem, file=path)
-        entry["params"] = {"classes": dataset.categories}
-    return entry
-
-
-def _of_parquet(path: Path, dataset: Dataset) -> dict[str, Any] | None:
-    """The entry of Parquet files, with the ID dataset's classes where no file names them.
-
-    None for other files and folders.
-    """
-    entry: dict[str, Any] = {"adapter": "parquet", "weights": str(path)}
-    if path.is_dir():
-        if listed(path, "**/regions.json"):
-            return entry
-        if not listed(path, "**/*.parquet"):
-            return None
-    elif path.suffix != ".parquet":
-        return None
-    elif is_file(path.parent / "regions.json"):
-        return entry
-    entry["params"] = {"classes": dataset.categories}
-    return entry
-
-
-def _of_onnx(path: Path, dataset: Dataset) -> tuple[dict[str, Any], str]:
-    """The entry of an ONNX graph.
-
-    It detects objects in one image, so that a graph that cannot run is refused here.
-
-    Returns:
-        The entry, and what was assumed: the ID dataset's classes, and a size, where the graph lacks
-        them.
-
-    Raises:
-        AbsentPackagesError: ONNX Runtime or another package is not installed.
-        DataError: its layout is not known, it has another number of classes, or it does not run.
-    """
-    detectors.get("onnx")
-    from farther.detectors.onnx import YOLO_SIZE, Onnx
-
-    params: dict[str, Any] = {}
-    assumed = []
-    detector = Onnx(weights=path)
-    if not detector.names_classes:
-        params["classes"] = dataset.categories
-        assumed.append(COMPARED)
-    if detector.lacks_size:
-        params["size"] = YOLO_SIZE
-        assumed.append(f"its input varies: images are given {YOLO_SIZE} pixels (parameter size)")
-    entry: dict[str, Any] = {"adapter": "onnx", "weights": str(path)}
-    if params:
-        entry["params"] = params
-    try:
-        detectors.of_entry(entry).detect(np.zeros(TEST_IMAGE, dtype=np.uint8))
-    except DataError as error:
-        if error.field != "classes" or "classes" not in params:
-            raise
-        problem = (
-            "the graph names no classes, and they cannot be the ID dataset's: "
-            f"{error.problem}. Make the project with another detector, then write "
-            "{adapter: onnx, weights: …, params: {classes: […]}} into section 'detectors' of "
-            "params.yaml"
-        )
-        raise DataError(problem, file=path) from None
-    return entry, "; ".join(assumed)
-
-
-#: A file in a folder of one detector → the function that makes the folder's entry.
-FOLDERS: dict[str, Callable[[Path, Dataset], dict[str, Any]]] = {
-    "bundle.json": _of_bundle,
-    "open_clip_config.json": _of_open_clip,
-    CONFIG: _of_transformers,
-}
 
 
 def _open(entry: dict[str, Any], content: str = "", assumed: str = "") -> RecognisedDetector:

@@ -64,7 +64,7 @@ class ImportedClasses(Imported):
         """Name of each category, by its number."""
         return self.categories if isinstance(self.categories, dict) else {}
 
-    def _labels(self, header: Header) -> dict[int | str, int]:
+    def labels(self, header: Header) -> dict[int | str, int]:
         """Number of the class of each category, by the category's name and number."""
         labels: dict[int | str, int] = {name: k for k, name in enumerate(header.classes)}
         if header.background_index is not None:

@@ -74,6 +74,8 @@ HEADS = ("Detect", "v10Detect", "Segment")
 #: Advice for networks whose boxes Ultralytics can write.
 BOXES = "let Ultralytics write its boxes (`yolo val save_json`) and import that JSON file"
 
+#: Beginning of the message about a network of Ultralytics for another task.
+WITHOUT_ADAPTER = "a network of Ultralytics"
 #: Tasks of other heads, and advice.
 OTHER_HEADS = {
     "Pose": f"estimates poses: {BOXES}",
@@ -178,7 +180,7 @@ def check_architecture(architecture: dict[str, Any], heads: Sequence[str] = HEAD
 
     last = layers[-1] if layers else None
     if last in OTHER_HEADS and last not in heads:
-        raise ParameterError(f"a network of Ultralytics without an adapter: it {OTHER_HEADS[last]}")
+        raise ParameterError(f"{WITHOUT_ADAPTER} without an adapter: it {OTHER_HEADS[last]}")
     if last not in heads:
         raise ParameterError(
             f"architecture: the last layer is {last}, not one of {', '.join(heads)}"

@@ -6,8 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from farther.datasets.file_names import canonical_name
+from farther.datasets.recognition import Recognised
+from farther.datasets.subset_keys import SubsetKeys
 from farther.datasets.subset_names import subset_of_path, words_of
 from farther.tables.endings import is_image
 from farther.tables.folders import files_below
@@ -35,7 +38,7 @@ class NamedImages:
 
 
 @dataclass(frozen=True)
-class ImageFolder:
+class FoundFolder:
     """The folder of the images that annotations name.
 
     Args:
@@ -119,7 +122,7 @@ class FileTree:
 
 def choose_folders(
     annotated: Sequence[NamedImages], counts: Sequence[dict[str, int]]
-) -> list[ImageFolder]:
+) -> list[FoundFolder]:
     """The folder of the images of each file or folder of annotations.
 
     The folder with most of the names. A folder whose own name suits other annotations better
@@ -144,7 +147,7 @@ def choose_folders(
             suitability_by_folder[folder] = max(shared)
         return suitability_by_folder[folder] > len(words & words_by_place[named.place])
 
-    chosen: list[ImageFolder] = []
+    chosen: list[FoundFolder] = []
     for named, count_by_folder in zip(annotated, counts, strict=True):
         candidates = count_by_folder
         own: dict[str, int] = {}
@@ -158,10 +161,45 @@ def choose_folders(
     return chosen
 
 
-def _best(named: NamedImages, count_by_folder: dict[str, int]) -> ImageFolder:
+def located(
+    params: dict[str, Any],
+    keys: SubsetKeys,
+    names: Sequence[str],
+    annotated: Sequence[NamedImages],
+    folders: Sequence[FoundFolder],
+) -> Recognised:
+    """Annotations and their folders of images, with what is missing or undecided.
+
+    Args:
+        params: The reader's parameters.
+        keys: Names of its subsets.
+        names: Path of each file or folder of annotations.
+        annotated: Their images.
+        folders: The folders of these.
+    """
+    notes: list[str] = []
+    questions: list[str] = []
+    for name, named, folder in zip(names, annotated, folders, strict=True):
+        total = len(named.names)
+        if not total:
+            continue
+        if not folder.found:
+            notes.append(f"no folder has an image that {name} names ({total})")
+        elif folder.found < total:
+            missing = total - folder.found
+            notes.append(f"{missing} of {total} images that {name} names are not in {folder.path}")
+        if folder.rivals:
+            questions.append(
+                f"the images that {name} names are in {folder.path} and in "
+                f"{' and '.join(folder.rivals)}: {folder.path} is taken"
+            )
+    return Recognised(params, keys, tuple(notes), tuple(questions))
+
+
+def _best(named: NamedImages, count_by_folder: dict[str, int]) -> FoundFolder:
     """The folder with most names, of those with equally many the one that suits best by its own."""
     if not count_by_folder:
-        return ImageFolder()
+        return FoundFolder()
     most = max(count_by_folder.values())
     fitting = [folder for folder, count in count_by_folder.items() if count == most]
     if len(fitting) > 1:
@@ -171,7 +209,7 @@ def _best(named: NamedImages, count_by_folder: dict[str, int]) -> ImageFolder:
         ]
     usual = [folder for folder in named.usual_folders if folder in fitting]
     first, *rivals = dict.fromkeys([*usual, *sorted(fitting)])
-    return ImageFolder(first, most, tuple(rivals))
+    return FoundFolder(first, most, tuple(rivals))
 
 
 def _suitability(place: PurePath, folder: str) -> tuple[int, int]:

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
-import ijson
-
-from farther.datasets.huggingface_files import is_metadata
+from farther.datasets.annotation_files import EVENTS, first_keys
 from farther.errors import DataError
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below
-from farther.tables.json_stream import Bounded, open_json
 
 #: A number in a text file.
 NUMBER = r"-?[0-9]+(\.[0-9]*)?"
 #: Most files of one ending that are opened.
 FILES = 100
-#: Most events of a parser that are read from one file: keys near its start tell the format.
-EVENTS = 100_000
 #: Most bytes of a first line that are read.
 LINE = 1_000
 #: Cells of a line of DOTA's labels: four corners, class, difficulty.
@@ -122,22 +115,15 @@ DOTA_ADVICE = (
 )
 
 
-def recognise_export(root: Path) -> dict[str, Any] | None:
-    """Refuses a folder with an export of an annotation tool, unless it can be read.
-
-    Returns:
-        The dataset's entry for Hugging Face's metadata.jsonl, the only one that is read; None for a
-        folder without exports.
+def refuse_export(root: Path) -> None:
+    """Refuses a folder with an export of an annotation tool that no reader takes.
 
     Raises:
-        DataError: the folder has an export that cannot be read; the message has the command that
-            converts it to COCO.
+        DataError: the folder has one; the message has the command that converts it to COCO.
     """
     files_by_suffix = _first_files(root)
-    kind_by_file = {file: _kind(file) for file in files_by_suffix.get(".xml", ())}
-    if "annotation" in kind_by_file.values():  # in VOC's format, which is read
-        return None
-    for file, kind in kind_by_file.items():
+    for file in files_by_suffix.get(".xml", ()):
+        kind = _kind(file)
         if kind == "track":
             raise _refusal("CVAT for video", file, "export the task from CVAT as COCO 1.0")
         if kind == "image":
@@ -145,8 +131,6 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
     for suffix in (".json", ".ndjson", ".jsonl"):
         for file in files_by_suffix.get(suffix, ()):
             keys = first_keys(file)
-            if is_metadata(file) and {"file_name", "objects"} <= keys:
-                return {"format": "huggingface"}
             for export in OF_JSON:
                 if export.keys <= keys:
                     raise _with_command(export, file, root)
@@ -158,7 +142,6 @@ def recognise_export(root: Path) -> dict[str, Any] | None:
             raise _with_command(KITTI, file, root)
         if _is_dota(file):
             raise _refusal("labels of DOTA", file, DOTA_ADVICE)
-    return None
 
 
 def _first_files(root: Path) -> dict[str, list[Path]]:
@@ -184,23 +167,11 @@ def _refusal(name: str, file: Path, advice: str) -> DataError:
     return DataError(problem, file=file)
 
 
-def root_tag(file: Path) -> str:
-    """The outermost tag of an XML file; "" where it cannot be read."""
-    try:
-        with open_binary(file) as text:
-            for _, element in ElementTree.iterparse(text, events=("start",)):
-                return str(element.tag)
-    except (ElementTree.ParseError, ValueError, LookupError, RecursionError):
-        pass
-    return ""
-
-
 def _kind(file: Path) -> str:
     """The tag by which the format of an XML file is recognised.
 
     Returns:
-        "annotation" for VOC's format, "image" or "track" for CVAT's for images or video; the root's
-        tag, or "", for others.
+        "image" or "track" for CVAT's for images or video; the root's tag, or "", for others.
     """
     try:
         with open_binary(file) as text:
@@ -215,17 +186,6 @@ def _kind(file: Path) -> str:
             return ""
     except (ElementTree.ParseError, ValueError, LookupError, RecursionError):
         return ""  # the reader of XML says what is wrong
-
-
-def first_keys(file: Path) -> set[str]:
-    """The keys near the start of a file of JSON or JSON lines; none where it is something else."""
-    keys = set[str]()
-    with suppress(ijson.JSONError, UnicodeDecodeError), open_json(file) as text:
-        events = ijson.parse(Bounded(text), multiple_values=True)
-        for _, event, value in islice(events, EVENTS):
-            if event == "map_key":
-                keys.add(value)
-    return keys
 
 
 def _is_dota(file: Path) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from math import floor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from farther import datasets
 from farther.detectors.imported.base import DetectionsSource
 from farther.detectors.imported.columns import FRACTION, OPTIONAL
 from farther.detectors.imported.formats import (
@@ -28,9 +27,8 @@ from farther.detectors.imported.numbers import whole_number
 from farther.detectors.imported.records import as_integer
 from farther.detectors.imported.spool import notes_of
 from farther.detectors.imported.ultralytics import BOX_CELLS
+from farther.detectors.recognition import IdClasses, RecognisedFile
 from farther.errors import DataError
-from farther.projects.class_matching import Lookup, match_classes
-from farther.projects.recognise import Dataset
 from farther.tables.endings import JSON, TABLES, TEXT, has_ending
 from farther.tables.files import is_file, is_folder, read_text
 from farther.tables.folders import find_file, listed
@@ -47,28 +45,15 @@ SAMPLE = 200
 ClassKey = int | str
 
 
-@dataclass(frozen=True)
-class RecognisedResults:
-    """Files of detections, as they were recognised.
-
-    Args:
-        entry: Adapter and parameters of section `detectors`.
-        content: Number of detections, of images and of fields, in a few words.
-        assumed: A sentence about what the files do not say; empty where they say everything.
-    """
-
-    entry: dict[str, Any]
-    content: str
-    assumed: str = ""
-
-
 def recognise_results(
-    path: Path, dataset: Dataset, lookup: Lookup | None = None
-) -> RecognisedResults | None:
-    """Adapter and parameters of a file or folder of detections; None where it is none.
+    path: Path, id_classes: IdClasses, *, are_coco_results: bool
+) -> RecognisedFile | None:
+    """Parameters for a file or folder of detections; None where it is none.
 
     Args:
-        path, dataset, lookup: See `farther.projects.recognise_detector`.
+        path: The file or folder.
+        id_classes: The classes of the ID dataset.
+        are_coco_results: Recognise COCO results; else all other formats.
 
     Raises:
         DataError: its detections cannot be read, or are of a class that is not known.
@@ -83,32 +68,59 @@ def recognise_results(
     if has_ending(files[0], TEXT):
         columns = _columns_of_texts(files)
     results_by_file = {file: open_results(file, columns) for file in files}
-    summary = _Summary()
-    for results in results_by_file.values():
-        for batch in results.batches():
-            summary.add(batch)
+    formats = {results.format for results in results_by_file.values() if results.format}
+    if (formats == {"COCO results"}) != are_coco_results:
+        return None
+    summary = _Summary.of(results_by_file.values())
+    recognised = _recognised(path, summary, results_by_file, id_classes)
+    if are_coco_results:
+        return recognised
+    params = dict(recognised.params)
+    assumed = recognised.assumed
+    if summary.largest_edge <= FRACTION:
+        params["fractions"] = True
+    if columns and columns != TEXTS[0]:
+        params["columns"] = list(columns)
+        about_columns = f"columns are assumed to be {' '.join(columns)}"
+        assumed = f"{about_columns}; {assumed}" if assumed else about_columns
+    return replace(recognised, params=params, assumed=assumed)
+
+
+def recognise_opened(
+    path: Path, results_by_file: Mapping[Path, Results], id_classes: IdClasses
+) -> RecognisedFile:
+    """Parameters for opened files of detections.
+
+    Args:
+        path: The file, or the folder of the files.
+        results_by_file: The files.
+        id_classes: The classes of the ID dataset.
+
+    Raises:
+        DataError: there are no detections, or they cannot be read, or are of a class that is not
+            known.
+    """
+    summary = _Summary.of(results_by_file.values())
+    return _recognised(path, summary, results_by_file, id_classes)
+
+
+def _recognised(
+    path: Path,
+    summary: _Summary,
+    results_by_file: Mapping[Path, Results],
+    id_classes: IdClasses,
+) -> RecognisedFile:
+    """Parameters for summarised detections; see `recognise_opened`."""
     if not summary.count:
         raise DataError("no detections here", file=path)
-
-    classes, assumed = _classes(summary, results_by_file, dataset, lookup)
+    classes, assumed = _classes(summary, results_by_file, id_classes)
     params: dict[str, Any] = {"score_threshold": _rounded_down(summary.lowest_score), **classes}
-    formats = {results.format for results in results_by_file.values() if results.format}
-    if formats == {"COCO results"}:
-        entry = {"adapter": "coco_results", "params": params}
-    else:
-        if summary.largest_edge <= FRACTION:
-            params["fractions"] = True
-        if columns and columns != TEXTS[0]:
-            params["columns"] = list(columns)
-            about_columns = f"columns are assumed to be {' '.join(columns)}"
-            assumed = f"{about_columns}; {assumed}" if assumed else about_columns
-        entry = {"adapter": "detections", "params": params}
     content = (
         f"{summary.count:,} detections of {len(summary.best_by_image):,} images, "
         f"{summary.optional_fields()}"
     )
     content = "; ".join([content, *notes_of(summary.oriented, summary.unread)])
-    return RecognisedResults(entry, content, assumed)
+    return RecognisedFile(params, content, assumed)
 
 
 def _rounded_down(score: float) -> float:
@@ -227,6 +239,19 @@ class _Summary:
     oriented: int = 0
     unread: set[str] = field(default_factory=set)
 
+    @classmethod
+    def of(cls, results: Iterable[Results]) -> _Summary:
+        """The summary of opened files.
+
+        Raises:
+            DataError: a record is not a detection.
+        """
+        summary = cls()
+        for opened in results:
+            for batch in opened.batches():
+                summary.add(batch)
+        return summary
+
     def add(self, batch: Batch) -> None:
         """Adds the records of a batch.
 
@@ -306,8 +331,7 @@ def _is_detection(record: Any) -> bool:
 def _classes(
     summary: _Summary,
     results_by_file: Mapping[Path, Results],
-    dataset: Dataset,
-    lookup: Lookup | None,
+    id_classes: IdClasses,
 ) -> tuple[dict[str, Any], str]:
     """The parameters about classes.
 
@@ -315,18 +339,18 @@ def _classes(
         `classes`, and `categories` where the results have numbers; and what was assumed about the
         numbers.
     """
-    summary.read_numbers_and_names(dataset.categories)
+    summary.read_numbers_and_names(id_classes.categories)
     names = {name for name in summary.classes if isinstance(name, str)}
     for results in results_by_file.values():
         names.update(results.classes)
     if names:
-        return {"classes": _class_names(summary, names, dataset, lookup)}, ""
+        return {"classes": _class_names(summary, names, id_classes)}, ""
 
     file, results = next(iter(results_by_file.items()))
     name_by_number = _names_beside(file)
     assumed = ""
     if not name_by_number:
-        name_by_number, assumed = _assumed_numbers(summary, results, dataset)
+        name_by_number, assumed = _assumed_numbers(summary, results, id_classes)
     unknown = sorted(number for number in summary.classes if number not in name_by_number)
     if unknown:
         column = "class"
@@ -341,20 +365,15 @@ def _classes(
     return {"classes": list(name_by_number.values()), "categories": name_by_number}, assumed
 
 
-def _class_names(
-    summary: _Summary, names: Set[str], dataset: Dataset, lookup: Lookup | None
-) -> list[str]:
+def _class_names(summary: _Summary, names: Set[str], id_classes: IdClasses) -> list[str]:
     """The classes of results with names.
 
     Classes of the ID dataset that were not detected are the detector's, too, unless its logits are
     fewer.
     """
-    other_names = sorted(names - set(dataset.categories))
-    synonyms = set()
-    for match in match_classes(other_names, dataset.categories, lookup):
-        if match.relation == "same":
-            synonyms.add(match.id_class)
-    known = [name for name in dataset.categories if name not in synonyms or name in names]
+    other_names = sorted(names - set(id_classes.categories))
+    synonyms = id_classes.with_synonym(other_names)
+    known = [name for name in id_classes.categories if name not in synonyms or name in names]
     if summary.logit_count and summary.logit_count < len({*known, *names}):
         known = [name for name in known if name in names]
     return [*known, *other_names]
@@ -379,15 +398,15 @@ class Numbering:
 
 
 def _assumed_numbers(
-    summary: _Summary, results: Results, dataset: Dataset
+    summary: _Summary, results: Results, id_classes: IdClasses
 ) -> tuple[dict[int, str], str]:
     """Names of classes by number, and what was assumed about the numbers.
 
     The usual numbering of the format is tested on images whose objects are labelled. Where it does
     not fit and another one does, that one is assumed.
     """
-    usual, *alternatives = _numberings(summary, results, dataset)
-    labelled = _LabelledDetections.of(summary, results, dataset)
+    usual, *alternatives = _numberings(summary, results, id_classes)
+    labelled = _LabelledDetections.of(summary, results, id_classes)
     usual_count = labelled.count(usual.names)
     assumed = f"classes are numbers: assumed to be {usual.words}"
     if labelled.agree(usual_count) and summary.classes <= usual.names.keys():
@@ -414,19 +433,19 @@ def _assumed_numbers(
     return usual.names, f"{assumed}, but {doubt}: {advice}"
 
 
-def _numberings(summary: _Summary, results: Results, dataset: Dataset) -> list[Numbering]:
+def _numberings(summary: _Summary, results: Results, id_classes: IdClasses) -> list[Numbering]:
     """Possible numberings of the ID dataset's classes, the usual one of the format first."""
-    in_order = dataset.categories
-    if dataset.numbers:
-        in_order = [name for _, name in sorted(dataset.numbers.items())]
-    of_dataset = Numbering(dataset.numbers, "those of the ID dataset's files")
+    in_order = id_classes.categories
+    if id_classes.numbers:
+        in_order = [name for _, name in sorted(id_classes.numbers.items())]
+    of_dataset = Numbering(dict(id_classes.numbers), "those of the ID dataset's files")
     from_0 = Numbering(dict(enumerate(in_order)), "the ID dataset's, in its order, from 0")
     from_1 = Numbering(dict(enumerate(in_order, start=1)), "the ID dataset's, in its order, from 1")
     if results.first_class is not None:
         usual = from_0
-    elif dataset.entry["format"] == "yolo" and 0 not in summary.classes:
+    elif id_classes.format == "yolo" and 0 not in summary.classes:
         usual = from_1  # ultralytics numbers user-defined classes from 1
-    elif dataset.numbers:
+    elif id_classes.numbers:
         usual = of_dataset
     else:
         usual = from_1
@@ -448,24 +467,16 @@ class _LabelledDetections:
     """
 
     numbers: list[int]
-    labelled: list[set[str]]
+    labelled: list[frozenset[str]]
 
     @classmethod
-    def of(cls, summary: _Summary, results: Results, dataset: Dataset) -> _LabelledDetections:
+    def of(cls, summary: _Summary, results: Results, id_classes: IdClasses) -> _LabelledDetections:
         """The best detections in images of the ID dataset."""
-        reader = datasets.create(**dataset.entry)
         images: list[BenchmarkImage] = []
-        classes_by_image: list[set[str]] = []
-        for subset in dataset.subsets:
-            annotations = reader.read(subset)
-            first = len(images)
-            ids_and_files = zip(annotations.images.image_id, annotations.images.file, strict=True)
-            for image_id, file in ids_and_files:
-                images.append(BenchmarkImage(image_id, "", file, "", subset))
-                classes_by_image.append(set())
-            objects = annotations.objects
-            for image, category in zip(objects.image, objects.category, strict=True):
-                classes_by_image[first + image].add(annotations.categories[category])
+        classes_by_image: list[frozenset[str]] = []
+        for image in id_classes.images():
+            images.append(BenchmarkImage(image.image_id, "", image.file, "", image.subset))
+            classes_by_image.append(image.classes)
 
         images_by_name = NamedImages(images, range(len(images)))
         source = DetectionsSource("", Path(), named=results.named)

@@ -29,9 +29,8 @@ from farther.detectors.networks.weights import (
     read_weights,
     unwrapped,
 )
+from farther.detectors.recognition import COMPARED, UNNAMED, IdClasses, RecognisedFile
 from farther.errors import DataError, shorten
-from farther.projects.recognise import Dataset
-from farther.projects.recognise_detector import COMPARED, UNNAMED
 from farther.tables.files import is_file, read_text
 
 #: Classes of ImageNet, whose names the adapter of classifiers knows.
@@ -45,7 +44,7 @@ ADVICE_WITHOUT_BACKGROUND = f"{ADVICE} and without the background"
 
 
 @dataclass
-class RecognisedState:
+class _State:
     """A state dict, as it was recognised.
 
     Args:
@@ -59,34 +58,42 @@ class RecognisedState:
     assumed: list[str] = field(default_factory=list)
 
 
-def recognise_state_dict(path: Path, dataset: Dataset) -> RecognisedState | None:
+def recognise_state_dict(path: Path, id_classes: IdClasses) -> RecognisedFile | None:
     """Adapter and parameters of a state dict of torchvision; None for unknown networks.
 
     Args:
         path: The file.
-        dataset: The ID dataset.
+        id_classes: The classes of the ID dataset.
 
     Raises:
         DataError: no known list of classes has the number of its outputs; or it is of a detector
             whose weights fit none of torchvision's builders: says which do not fit the closest one.
     """
+    state = _recognise(path, id_classes)
+    if state is None:
+        return None
+    return RecognisedFile(state.params, assumed="; ".join(state.assumed), adapter=state.adapter)
+
+
+def _recognise(path: Path, id_classes: IdClasses) -> _State | None:
+    """The network of a state dict; see `recognise_state_dict`."""
     try:
         stored = read_weights(path)
     except DataError:
         return None
     state = unwrapped(path, stored, LAST_LAYERS)
     if is_detectron2(state):
-        return _detectron2(path, state, dataset)
+        return _detectron2(path, state, id_classes)
     added_heads = (f"{ENERGY_HEAD}.", f"{VARIANCE_HEAD}.")
     names = [name for name in state if not name.startswith(added_heads)]
     fits = closest_builders({name: state[name] for name in names})
     if fits:
-        recognised = _detector(path, state, fits, dataset)
+        recognised = _detector(path, state, fits, id_classes)
         recognised.assumed += _left_out(path, stored, LAST_LAYERS)
         return recognised
     classifier = _fitting_classifier(path, stored)
     if classifier is not None:
-        recognised = _classifier(path, classifier, dataset)
+        recognised = _classifier(path, classifier, id_classes)
         recognised.assumed += _left_out(path, stored, classifier.weights)
         return recognised
     return None
@@ -111,25 +118,25 @@ def _left_out(path: Path, stored: Iterable[str], own: Iterable[str]) -> list[str
     ]
 
 
-def _detectron2(path: Path, state: Mapping[str, Any], dataset: Dataset) -> RecognisedState | None:
+def _detectron2(path: Path, state: Mapping[str, Any], id_classes: IdClasses) -> _State | None:
     """Detectron2's Faster R-CNN, whose background comes last; None for its other networks."""
     if BOX_PREDICTOR not in state:
         return None
     output_count = len(state[BOX_PREDICTOR])
-    classes = _class_names(path, output_count, dataset, optional_background=False)
-    return RecognisedState("faster_rcnn", {"classes": classes.names}, classes.assumed)
+    classes = _class_names(path, output_count, id_classes, optional_background=False)
+    return _State("faster_rcnn", {"classes": classes.names}, classes.assumed)
 
 
 def _detector(
-    path: Path, state: Mapping[str, Any], fits: Sequence[Fit], dataset: Dataset
-) -> RecognisedState:
+    path: Path, state: Mapping[str, Any], fits: Sequence[Fit], id_classes: IdClasses
+) -> _State:
     """A detector of torchvision.
 
     Args:
         path: The file.
         state: Its weights.
         fits: The builders that they fit best.
-        dataset: The ID dataset.
+        id_classes: The classes of the ID dataset.
     """
     best_fit = fits[0]
     if best_fit.misfits:
@@ -137,10 +144,10 @@ def _detector(
     published = published_builder(path, fits)
     if published:
         builder = BUILDERS[published]
-        return RecognisedState(builder.adapter, {"classes": list(builder.categories)})
+        return _State(builder.adapter, {"classes": list(builder.categories)})
 
     builder = BUILDERS[best_fit.builder]
-    recognised = RecognisedState(builder.adapter)
+    recognised = _State(builder.adapter)
     if len(fits) > 1:
         builder = _by_file_name(path, fits)
         recognised.params["architecture"] = builder.architecture
@@ -152,7 +159,7 @@ def _detector(
     classes = _class_names(
         path,
         best_fit.columns,
-        dataset,
+        id_classes,
         optional_background=builder.adapter in ("retinanet", "fcos"),
         coco_names=coco_names,
     )
@@ -176,7 +183,7 @@ def _by_file_name(path: Path, fits: Sequence[Fit]) -> Builder:
     return BUILDERS[fits[0].builder]
 
 
-def _set_epsilon(recognised: RecognisedState, *, is_coco: bool) -> None:
+def _set_epsilon(recognised: _State, *, is_coco: bool) -> None:
     """Sets `norm_epsilon` of a network whose architecture torchvision trained with 0.
 
     Args:
@@ -204,7 +211,7 @@ class _ClassNames:
 def _class_names(
     path: Path,
     output_count: int,
-    dataset: Dataset,
+    id_classes: IdClasses,
     *,
     optional_background: bool,
     coco_names: Sequence[str] = (),
@@ -214,7 +221,7 @@ def _class_names(
     Args:
         path: The file. Names may be in a `classes.txt` beside it.
         output_count: Number of outputs of its network.
-        dataset: The ID dataset.
+        id_classes: The classes of the ID dataset.
         optional_background: Whether there may be no output for the background.
         coco_names: Names of the classes of torchvision's weights; none where they are impossible.
 
@@ -235,18 +242,18 @@ def _class_names(
             raise DataError(problem, file=file_beside)
         return _ClassNames(names)
 
-    id_classes = list(dataset.categories)
-    if len(id_classes) in counts:
+    id_names = list(id_classes.categories)
+    if len(id_names) in counts:
         assumed = COMPARED
-        if optional_background and len(id_classes) == output_count:
+        if optional_background and len(id_names) == output_count:
             assumed += "; no output for the background"
-        return _ClassNames(id_classes, [assumed])
+        return _ClassNames(id_names, [assumed])
     if coco_names and len(coco_names) + 1 == output_count:
         assumed = f"it names no classes: its {output_count} outputs are assumed to be torchvision's"
         return _ClassNames(list(coco_names), [assumed])
     problem = (
         f"a state dict names no classes: it has {outputs}, but the ID dataset has "
-        f"{len(id_classes)} classes"
+        f"{len(id_names)} classes"
     )
     raise DataError(f"{problem}; {ADVICE_WITHOUT_BACKGROUND}", file=path)
 
@@ -268,7 +275,7 @@ class _Classifier:
     weights: tuple[str, ...]
 
 
-def _classifier(path: Path, classifier: _Classifier, dataset: Dataset) -> RecognisedState:
+def _classifier(path: Path, classifier: _Classifier, id_classes: IdClasses) -> _State:
     """A classifier of torchvision with the names of its classes."""
     count = classifier.count
     params: dict[str, Any] = {"architecture": classifier.architecture}
@@ -278,16 +285,16 @@ def _classifier(path: Path, classifier: _Classifier, dataset: Dataset) -> Recogn
         if len(names) != count:
             problem = f"{len(names)} names, but {path.name} has {count} outputs"
             raise DataError(problem, file=file_beside)
-        return RecognisedState("classifier", {**params, "classes": names})
+        return _State("classifier", {**params, "classes": names})
     if count == IMAGENET:
-        return RecognisedState("classifier", params)
-    if count != len(dataset.categories):
+        return _State("classifier", params)
+    if count != len(id_classes.categories):
         problem = (
             f"a state dict names no classes, and its {count} cannot be the "
-            f"{len(dataset.categories)} of the ID dataset"
+            f"{len(id_classes.categories)} of the ID dataset"
         )
         raise DataError(f"{problem}: {ADVICE}", file=path)
-    return RecognisedState("classifier", {**params, "classes": dataset.categories}, [UNNAMED])
+    return _State("classifier", {**params, "classes": id_classes.categories}, [UNNAMED])
 
 
 def _names_beside(file: Path) -> list[str]:
