@@ -46,8 +46,8 @@ from farther.errors import FartherError
 from farther.tables import Scores
 
 HERE = Path(__file__).parent
-ADAPTERS = ("faster_rcnn", "yolo", "detr", "classifier")
-PRECISIONS = ("float32", "bfloat16", "float16")
+ADAPTERS: tuple[str, ...] = ("faster_rcnn", "yolo", "detr", "classifier")
+PRECISIONS: tuple[str, ...] = ("float32", "bfloat16", "float16")
 
 #: Sizes of the regions that are scored: as many as the OOD splits of a published benchmark have.
 LARGE = {"train": 20_000, "test": 100_000, "dimensions": 1024, "classes": 20}

@@ -135,7 +135,8 @@ class AllResults:
         for run in runs:
             for name in run.methods:
                 names_by_label[run.label(name)] = name
-        return {label: f"{up}methods.html#method-{quote(name)}" for label, name in names_by_label.items()}
+        page = f"{up}methods.html"
+        return {label: f"{page}#method-{quote(name)}" for label, name in names_by_label.items()}
 
 
 def not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
