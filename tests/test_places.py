@@ -132,6 +132,7 @@ def test_a_group_of_metrics_is_evaluated_and_described():
 def test_a_stage_is_in_the_drawing_of_the_pipeline_and_has_a_digest_of_code():
     drawing = text("docs", "architecture.svg")
     recipe = text("dvc.yaml")
+    kills = text("tests", "stages", "kills.py")
     problems = []
     for stage in STAGES:
         if stage.name not in drawing:
@@ -140,6 +141,11 @@ def test_a_stage_is_in_the_drawing_of_the_pipeline_and_has_a_digest_of_code():
             problems.append(f"farther.incremental.stage_digests: STAGE_CODE[{stage.name!r}]")
         if f"stages/{stage.script}" not in recipe:
             problems.append(f"dvc.yaml: the stage {stage.name}, which runs stages/{stage.script}")
+        if stage.section is not None and f'"{stage.section}":' not in kills:
+            problems.append(
+                f"tests/stages/kills.py: in ARGUMENTS, entries of {stage.section!r} that stages/"
+                f"{stage.script} is killed with"
+            )
     refuse(problems)
 
 

@@ -148,7 +148,7 @@ def test_a_format_or_an_adapter_that_nothing_is_of_is_refused(pets, tmp_path):
         init(tmp_path / "project", *sources, choices=Choices(formats=("voc",)))
     with pytest.raises(ParameterError, match="--adapter onnx: it reads none of the detectors"):
         init(tmp_path / "project", *sources, choices=Choices(adapters=("onnx",)))
-    with pytest.raises(ParameterError, match="unknown format 'vok'"):
+    with pytest.raises(ParameterError, match="unknown dataset format 'vok'"):
         recognise(pets, ["vok"])
 
 

@@ -13,38 +13,21 @@ from farther.errors import DataError
 from farther.incremental.keyed import Keyed
 from farther.report import build
 from farther.report.gallery.data import SplitData
+from farther.report.pages import PAGES as REPORT_PAGES
 from farther.report.site import Site
 from farther.tables import RegionOutcomes
 
+#: Pages that need two runs, proposals, or a profile of a paper.
+FOR_MORE = ("compare.html", "missed.html", "papers.html")
 #: Pages of a project with one evaluated run, without proposals and without papers.
-PAGES = [
-    "index.html",
-    "detectors/pets-net.html",
-    "methods.html",
-    "deploy.html",
-    "data.html",
-    "gallery.html",
-    "provenance.html",
-]
+PAGES = [page.file for page in REPORT_PAGES if page.file not in FOR_MORE]
+PAGES.insert(1, "detectors/pets-net.html")
 
 #: Pages of a project with all of these, in the order of reading.
-ALL_PAGES = [
-    "index.html",
-    "detectors/pets-net.html",
-    "detectors/pets-later.html",
-    "compare.html",
-    "methods.html",
-    "missed.html",
-    "deploy.html",
-    "data.html",
-    "gallery.html",
-    "provenance.html",
-    "papers.html",
-    "papers/fmiyc.html",
-    "papers/saod.html",
-    "papers/elephant.html",
-    "papers/realistic.html",
-    "papers/openood.html",
+ALL_PAGES = [page.file for page in REPORT_PAGES]
+ALL_PAGES[1:1] = ["detectors/pets-net.html", "detectors/pets-later.html"]
+ALL_PAGES += [
+    f"papers/{name}.html" for name in ("fmiyc", "saod", "elephant", "realistic", "openood")
 ]
 
 
@@ -73,7 +56,7 @@ def test_a_project_has_the_pages_that_apply_to_it(report, report_of_two):
 def test_absent_pages_are_not_named(report):
     for name in PAGES:
         text = (report / name).read_text(encoding="utf-8")
-        for absent in ("compare.html", "missed.html", "papers.html", "papers/"):
+        for absent in (*FOR_MORE, "papers/"):
             assert absent not in text, name
 
 

@@ -18,6 +18,7 @@ from farther.detectors.adapter import Adapter as Adapter
 from farther.detectors.adapter import Fraction as Fraction
 from farther.detectors.adapter import register as register
 from farther.detectors.adapter import registry as registry
+from farther.detectors.recognition import RecognisedFile
 from farther.detectors.settings import Layers, Pooling, ProposalSelection, StoredColumns
 from farther.errors import FartherError, ParameterError
 from farther.images.bounds import network_errors
@@ -164,15 +165,15 @@ class Detector(Adapter):
         return detector
 
     @classmethod
-    def opens(cls, path: Path) -> bool:
-        """Whether a checkpoint that names its classes is one of this adapter."""
+    def opened(cls, path: Path) -> RecognisedFile | None:
+        """A checkpoint that names its classes, opened; None for another adapter's."""
         try:
             detector = cls(weights=path)
             detector.load_network()
             detector.header()
         except FartherError:
-            return False
-        return True
+            return None
+        return RecognisedFile(detector=detector)
 
     def load_network(self) -> Any:
         """Loads the network, unless it is loaded, and returns it.

@@ -188,7 +188,7 @@ class Classifier(ClassifierPreprocessing, ImageClassifier):
     @classmethod
     def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
         """Farther's own file; see `Adapter`. State dicts are recognised by `FasterRCNN`."""
-        return RecognisedFile() if cls.opens(path) else None
+        return cls.opened(path)
 
     @cached_property
     def blueprint(self) -> ClassifierBlueprint:

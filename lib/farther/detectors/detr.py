@@ -92,10 +92,7 @@ class Detr(HubDetector, ReplayDetector, LatentDetector):
             if takes_prompts or not architecture(path).endswith(cls.ARCHITECTURES):
                 return None
             return RecognisedFile()
-        recognised = _recognise_rfdetr(path, id_classes)
-        if recognised is None and cls.opens(path):
-            return RecognisedFile()
-        return recognised
+        return _recognise_rfdetr(path, id_classes) or cls.opened(path)
 
     @cached_property
     def checkpoint(self) -> DetrCheckpoint:

@@ -106,8 +106,9 @@ class FasterRCNN(ReplayDetector, LatentDetector):
     @classmethod
     def recognises(cls, path: Path, id_classes: IdClasses) -> RecognisedFile | None:
         """Farther's own file, or any state dict of torchvision; see `Adapter`."""
-        if cls.opens(path):
-            return RecognisedFile()
+        opened = cls.opened(path)
+        if opened is not None:
+            return opened
         # builds networks of torchvision, which loads slowly
         from farther.detectors.networks.torchvision_recognition import recognise_state_dict
 

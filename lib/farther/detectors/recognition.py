@@ -66,9 +66,11 @@ class RecognisedFile:
         content: The content of the files in a few words, where `init` should print it.
         assumed: A sentence about what the files do not say; empty where nothing was assumed.
         adapter: Name of the adapter, where another one of the same library reads it.
+        detector: The adapter with these parameters, where the file was opened to recognise it.
     """
 
     params: dict[str, Any] = field(default_factory=dict)
     content: str = ""
     assumed: str = ""
     adapter: str = ""
+    detector: Any = None

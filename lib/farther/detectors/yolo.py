@@ -112,7 +112,7 @@ class Yolo(ReplayDetector, LatentDetector):
             if str(getattr(error, "problem", error)).startswith(WITHOUT_ADAPTER):
                 raise
             return None
-        return RecognisedFile()
+        return RecognisedFile(detector=detector)
 
     @cached_property
     def checkpoint(self) -> YoloCheckpoint:

@@ -112,7 +112,8 @@ def recognise_detector(
     if not is_present(path):
         raise DataError("the file does not exist", file=path)
     if is_file(path / BUNDLE):
-        return _open({"weights": str(path), **_of_bundle(path)})
+        entry = {"weights": str(path), **_of_bundle(path)}
+        return _described(entry, RecognisedFile(detector=_open(entry)))
     id_classes = _id_classes(dataset, lookup)
     for name in adapters:
         registry.check(name)
@@ -149,7 +150,14 @@ def _opened(path: Path, name: str, recognised: RecognisedFile) -> RecognisedDete
     entry: dict[str, Any] = {"adapter": recognised.adapter or name, "weights": str(path)}
     if recognised.params:
         entry["params"] = recognised.params
-    return _open(entry, recognised.content, recognised.assumed)
+    return _described(entry, recognised)
+
+
+def _described(entry: dict[str, Any], recognised: RecognisedFile) -> RecognisedDetector:
+    """A detector with the header of its regions; it is opened if that was not done."""
+    detector = recognised.detector or _open(entry)
+    assumed = recognised.assumed or detector.assumed
+    return RecognisedDetector(entry, detector.header(), recognised.content, assumed)
 
 
 def _adapters_by_precision(path: Path) -> dict[int, list[str]]:
@@ -359,9 +367,9 @@ def _of_bundle(folder: Path) -> dict[str, Any]:
     return {"adapter": detector.adapter, "params": detector.params, "weights": weights}
 
 
-def _open(entry: dict[str, Any], content: str = "", assumed: str = "") -> RecognisedDetector:
+def _open(entry: dict[str, Any]) -> Adapter:
     """The detector of an entry; a damaged file is refused."""
-    detector = detectors.of_entry(entry)
+    detector: Adapter = detectors.of_entry(entry)
     if isinstance(detector, Detector):
         detector.load_network()
-    return RecognisedDetector(entry, detector.header(), content, assumed or detector.assumed)
+    return detector
