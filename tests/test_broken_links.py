@@ -394,6 +394,7 @@ ASKING = {
     "detectors.detections": "a file or a folder of detections: absent is an error",
     "images.folders": "the folder of images: absent is an error",
     "detectors.imported.recognition": "a file or a folder: absent is an error",
+    "detectors.imported.record_files": "a file or a folder of detections: absent is an error",
     "detectors.onnx": "a file or a folder: absent is an error",
     "detectors.hub": "the folder of a checkpoint: absent is an error",
     "detectors.networks.detr": "the file or folder of a checkpoint: absent is an error",
