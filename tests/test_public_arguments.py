@@ -34,7 +34,7 @@ from farther.metrics.errors import error_budget, error_diagnosis
 from farther.metrics.matching import not_of_known, true_classes
 from farther.metrics.ood import classification, misclassification
 from farther.metrics.open_set import critical_thresholds, image_pairs, known_classes, proposals
-from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit, sizes_of
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
 from farther.metrics.statistics import bootstrap, correlation, ranking, risk_control
 from farther.metrics.wilderness import background_probability, published_code
@@ -371,6 +371,7 @@ CALLS: dict[str, Call] = {
         {"ious": np.array([0.5, 0.75, 1]), "is_unknown": FLAGS, "unknown_score": SCORES},
     ),
     "metrics.open_set.curve": Call(open_set.curve, {"outcome": OUTCOME, "unknown_score": SCORES}),
+    "metrics.open_set.outcomes.sizes_of": Call(sizes_of, {"box": [[0.0, 0.0, 10.0, 10.0]]}),
     "metrics.open_set.by_group": Call(open_set.by_group, {"outcome": OUTCOME, "group": CATEGORIES}),
     "metrics.open_set.known_classes.closed_set": Call(
         known_classes.closed_set, {"split": SPLIT, "regions": REGIONS}

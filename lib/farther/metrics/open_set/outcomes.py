@@ -80,7 +80,11 @@ def sizes_of(box: np.ndarray) -> np.ndarray:
 
     Returns:
         Object array of shape (M,).
+
+    Raises:
+        DataError: `box` has another shape, or is not of numbers.
     """
+    box = floats(box, "box", shape=(None, 4))
     upper_limits = [upper for _, upper in AREA_RANGES.values()]
     range_index = np.searchsorted(upper_limits[:-1], areas(box), side="left")
     return np.array(list(AREA_RANGES), dtype=object)[range_index]
