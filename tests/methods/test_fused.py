@@ -88,6 +88,11 @@ def test_a_fused_method_is_saved_with_the_state_of_its_parts(make, tmp_path):
     np.testing.assert_array_equal(loaded.score(rows), method.score(rows))
 
 
+def test_with_annotated_classes_it_learns_as_the_part_that_reads_them():
+    assert fused().annotation == "class"
+    assert methods.create("fused", of=["msp", "energy"]).annotation == "unused"
+
+
 def test_the_inputs_are_those_of_all_parts():
     assert fused().inputs == {"logits", "features", "labels"}
     assert methods.create("fused", of=["msp", "knn"]).columns == ["features"]
@@ -105,6 +110,7 @@ def test_the_inputs_are_those_of_all_parts():
         ({"of": ["native", "msp"]}, "native"),
         ({"of": ["temperature_scaling", "msp"]}, "true classes"),
         ({"of": ["safe", "msp"]}, "safe"),
+        ({"of": ["she", "mahalanobis"]}, "different ways"),
     ],
 )
 def test_what_cannot_be_fused_is_named(params, problem):

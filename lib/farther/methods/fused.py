@@ -12,6 +12,7 @@ import numpy as np
 from farther.methods.arrays import Array, cast
 from farther.methods.base import (
     METHODS,
+    Annotation,
     FitError,
     Method,
     Publication,
@@ -69,7 +70,8 @@ class Fused(Method):
 
     The share is a conformal p-value of the detection being in-distribution, interpolated linearly
     between the stored scores. Without `learn_validation` the detections that the parts are fitted
-    to take the place of the validation detections.
+    to take the place of the validation detections. With `fit.labels: annotated` all parts are
+    fitted to the detections that the one which reads their classes needs.
 
     Formula:
         score = the combination of p_k = #{i : s_k(x_i) ≤ s_k(x)} / (n + 1), x_i the n validation
@@ -128,6 +130,8 @@ class Fused(Method):
         if self.by != "logistic" and self.ood_split is not None:
             raise ValueError(f"'ood_split' goes with 'by: logistic', not with {self.by!r}")
         self._parts = self._new_parts()
+        if len(self._annotations) > 1:
+            raise ValueError(f"'of' needs classes in different ways: {sorted(self._annotations)}")
 
     def __copy__(self) -> Fused:
         """A copy whose parts can get other fitted attributes, as tensors in the place of arrays."""
@@ -174,6 +178,18 @@ class Fused(Method):
                 if attribute.startswith(prefix):
                     setattr(part, attribute.removeprefix(prefix), value)
         return self._parts
+
+    @property
+    def _annotations(self) -> set[Annotation]:
+        """What the parts need of annotated classes, where they need them."""
+        return {part.annotation for part in self._parts.values()} - {"unused"}
+
+    @property
+    def annotation(self) -> Annotation:  # type: ignore[override]
+        """See `Method.annotation`."""
+        for annotation in self._annotations:
+            return annotation
+        return "unused"
 
     @property
     def inputs(self) -> frozenset[str]:
