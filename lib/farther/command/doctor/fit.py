@@ -30,9 +30,19 @@ def check(project: Inspection) -> Iterator[Finding]:
         yield from refused(f"detectors.{run}", partial(build, ThresholdSettings, "threshold", rule))
     for name, values in project.section("methods").items():
         yield from refused(f"methods.{name}", partial(_check_method, project, name, values or {}))
+        yield from _absent_runs(project, name, (values or {}).get("runs") or [])
         pass_name = (values or {}).get("pass")
         if pass_name is not None and pass_name not in passes:
             yield Finding("warnings", f"methods.{name}", "note", f"no run has a pass {pass_name!r}")
+
+
+def _absent_runs(project: Inspection, name: str, runs: Any) -> Iterator[Finding]:
+    """Notes on the runs of a method's entry that the project does not have; it may have others."""
+    if not isinstance(runs, list):
+        return
+    for run in runs:
+        if run not in project.section("detectors"):
+            yield Finding("warnings", f"methods.{name}", "note", f"runs: no run is called {run!r}")
 
 
 def _check_fit(project: Inspection) -> Iterator[Finding]:
@@ -54,8 +64,9 @@ def _check_fit(project: Inspection) -> Iterator[Finding]:
 def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
     """Refuses unknown methods and runs, and splits to search or fit on that a benchmark lacks."""
     entry = read_entry(name, values, project.section("methods"))
-    for run in entry.runs or []:
-        choose(f"run in methods.{name}.runs", run, project.section("detectors"))
+    runs = project.section("detectors")
+    if entry.runs and not set(entry.runs) & set(runs):
+        choose(f"run in methods.{name}.runs", entry.runs[0], runs)
     if entry.fit_split is not None:
         for benchmark in project.section("benchmarks"):
             check_id_split(project, benchmark, f"methods.{name}.fit_on", entry.fit_split)
