@@ -8,7 +8,9 @@ import pytest
 from tests.projects.files import coco, picture, results
 
 from farther.datasets.base import FORMATS
+from farther.detectors import open_vocabulary
 from farther.detectors.adapter import registry
+from farther.detectors.detr import PROMPTED
 from farther.errors import DataError, ParameterError
 from farther.projects import Choices, Lookup, init, recognise, recognise_detector
 
@@ -164,3 +166,7 @@ def test_no_package_of_a_network_is_imported_to_recognise_images_and_detections(
     command = [sys.executable, "-c", code, pets, tmp_path / "wild", detector]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_networks_that_take_prompts_are_those_of_the_adapter_for_them():
+    assert set(PROMPTED) == set(open_vocabulary.CLASSES)

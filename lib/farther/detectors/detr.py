@@ -22,13 +22,15 @@ from farther.detectors.networks.detr import (
 from farther.detectors.networks.detr_inference import replay, unit
 from farther.detectors.networks.replay import GroupedReplay
 from farther.detectors.networks.rfdetr_import import COCO_ROWS, read_rfdetr
-from farther.detectors.open_vocabulary import CLASSES as PROMPTED
 from farther.detectors.recognition import COMPARED, IdClasses, RecognisedFile
 from farther.detectors.settings import BoxSelection, PerQuery
 from farther.errors import DataError
 from farther.naming.registry import STRICT
 from farther.tables import Header
 from farther.tables.files import is_file
+
+#: Types of transformers' networks that take prompts: those of the adapter `open_vocabulary`.
+PROMPTED = ("owlv2", "grounding-dino", "mm-grounding-dino", "omdet-turbo")
 
 
 @register("detr")
