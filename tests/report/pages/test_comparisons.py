@@ -28,7 +28,7 @@ def test_names_within_the_page_are_unique(seed_runs, make_run, tmp_path, read):
         site.write("methods.html", **content)
     elements = read(tmp_path / "site/methods.html").elements
     names = [e.attributes["id"] for e in elements if "id" in e.attributes]
-    assert {"ranks", "rank-by-auroc", "correlations", "msp"} <= set(names)
+    assert {"ranks", "rank-by-auroc", "correlations", "method-msp"} <= set(names)
     assert len(names) == len(set(names))
 
 
