@@ -121,7 +121,9 @@ def test_pnml_is_zero_where_no_label_could_be_learned():
 def test_pnml_of_certain_regions_is_a_number():
     weight = np.array([[1000.0, 0.0], [0.0, 1000.0]])
     regions = toy_regions(features=[[1.0, 0.0], [0.0, 1.0]], weight=weight, bias=np.zeros(2))
-    np.testing.assert_array_equal(methods.create("pnml").fit(regions).score(regions), [0.0, 0.0])
+    np.testing.assert_allclose(
+        methods.create("pnml").fit(regions).score(regions), [0.0, 0.0], atol=1e-12
+    )
 
 
 def test_pnml_needs_two_classes(make):
@@ -259,7 +261,7 @@ def test_nac_ue_counts_features_of_zero_in_the_bin_that_begins_at_a_half(make):
     for protocol, place in (("paper", 2), ("published-code", 1)):
         fitted = methods.create("nac_ue", bins=4, enough=1, protocol=protocol).fit(zero)
         assert fitted.coverage_.reshape(2, 4).argmax(axis=1).tolist() == [place, place]
-        np.testing.assert_array_equal(fitted.score(zero), [1.0])
+        np.testing.assert_allclose(fitted.score(zero), [1.0], rtol=1e-12)
 
 
 # --------------------------------------------------------------------------------------------------
