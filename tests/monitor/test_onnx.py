@@ -430,16 +430,16 @@ NOT_EXPORTED = {
 #: Methods that read columns which these regions lack, or learn from a pass: exported by tests of
 #: their own.
 OTHERS = {
-    *(
-        "uncertainty",
-        "predictive_entropy",
-        "mutual_information",
-        "native",
-        "neg_label",
-        "gl_mcm",
-        "safe",
-    ),
-    *("conf_branch", "g_odin", "adascale"),
+    "uncertainty",
+    "predictive_entropy",
+    "mutual_information",
+    "native",
+    "neg_label",
+    "gl_mcm",
+    "safe",
+    "conf_branch",
+    "g_odin",
+    "adascale",
 }
 CASES = [
     (name, params)
@@ -514,6 +514,7 @@ def test_methods_that_read_further_columns_or_learn_from_a_pass_are_exported_too
         **of_passes,
         **of_heads,
         "latent.patch": random.random(regions.features.shape),
+        "latent.before": random.random(regions.features.shape),
     }
     known = Regions(header=replace(regions.header, unknown_columns=(2, 3)), **columns)
     method = methods.create(name).fit(known[:200])
