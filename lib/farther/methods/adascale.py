@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat
 
 from farther.methods.activations import Percentile, sharpening
-from farther.methods.arrays import Array, at_largest, at_least, log_sum_exp
+from farther.methods.arrays import Array, ascending, at_largest, at_least, log_sum_exp
 from farther.methods.base import Method, Publication, RegionsLike, register
 from farther.methods.logits import Background
 from farther.methods.rows import Rows
@@ -112,7 +112,7 @@ class AdaSCALE(Method):
         active = at_least(h, 0.0)
         left_out = xp.round(percent * (int(h.shape[1]) / 100))
         is_kept = self.places_ >= left_out[:, None]
-        kept = xp.sum(xp.sort(active, axis=1) * is_kept, axis=1)
+        kept = xp.sum(ascending(active) * is_kept, axis=1)
         total = xp.sum(active, axis=1)
 
         weight, bias = rows.last_layer(self.background)

@@ -220,6 +220,14 @@ def at_largest(values: Array, keys: Array, count: int) -> Array:
     return np.take_along_axis(values, columns, axis=1)
 
 
+def ascending(values: Array) -> Array:
+    """The values of each row, sorted."""
+    if not isinstance(values, np.ndarray):
+        # ONNX has no sort.
+        return values.topk(values.shape[1], dim=1).values.flip(1)
+    return np.sort(values, axis=1)
+
+
 def largest_values(vectors: Array, count: int) -> Array:
     """The `count` largest values of each row, shape (n, count); of arrays ascending, and float32.
 
