@@ -1,6 +1,6 @@
 """Renders the demo's results in the docs: run `python tests/docs/render.py` after `make demo`.
 
-It renders `docs/outcomes.png`, `docs/carrots.jpg`, and the marked blocks of pages:
+It renders `docs/outcomes.png` and the marked blocks of pages:
 
     <!-- rendered: NAME -->
     …
@@ -16,14 +16,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import polars as pl
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from farther.command.output import as_json
 from farther.methods.reference import table as table_of_methods
 from farther.pipeline.params_schema import params_schema
 from farther.report.results import title_of
-from farther.tables import Images, Objects, Regions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -119,68 +117,11 @@ def figure(file: Path) -> None:
     small.quantize(64, dither=Image.Dither.NONE).save(DOCS / "outcomes.png", optimize=True)
 
 
-def carrots(project: Path) -> None:
-    """Three carrots of a near split: the most confident detections, and the widest one missed."""
-    split, method = SPLITS[0], "knn"
-    regions = Regions.read(project / f"artifacts/regions/{RUN}/{split}")
-    images = Images.read(project / f"artifacts/splits/voc/{split}/images.parquet").frame
-    boxes = Objects.read(project / f"artifacts/splits/voc/{split}/objects.parquet").frame.drop(
-        "category"
-    )
-    said = regions.frame.select(
-        "image_id",
-        "region_id",
-        "score",
-        pl.col("label").map_elements(regions.classes.__getitem__, pl.String),
-    )
-    outcomes = pl.read_parquet(
-        project / f"artifacts/outcomes/{RUN}/{method}/{split}.objects.parquet"
-    )
-    shown = (
-        outcomes.filter(category="carrot")
-        .join(boxes, on=["image_id", "object_id"])
-        .join(images, on="image_id")
-    )
-    shown = shown.join(said, on=["image_id", "region_id"], how="left")
-    shown = shown.with_columns(span=pl.col("box").arr.get(2) - pl.col("box").arr.get(0))
-    words = {
-        "found": ("found: flagged as unknown", "#0072b2"),
-        "misclassified": ("misclassified: {label}, {score:.0%}", "#d55e00"),
-        "missed": ("missed: no detection", "#6e6e6e"),
-    }
-    side, caption = 320, 48
-    sheet = Image.new("RGB", (3 * side + 40, side + caption), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(26)
-    for place, (outcome, (text, colour)) in enumerate(words.items()):
-        row = (
-            shown.filter(outcome=outcome).sort("score", "span", descending=True).row(0, named=True)
-        )
-        scene = Image.open(project / "artifacts/demo" / row["dataset"] / row["file"]).convert("RGB")
-        cut = min(scene.size)
-        left, top, right, bottom = row["box"]
-        corner = [
-            round(min(max((low + high - cut) / 2, 0), whole - cut))
-            for low, high, whole in zip((left, top), (right, bottom), scene.size, strict=True)
-        ]
-        scale, x = side / cut, place * (side + 20)
-        sheet.paste(
-            scene.crop((*corner, corner[0] + cut, corner[1] + cut)).resize((side, side)), (x, 0)
-        )
-        edges = [
-            scale * (edge - start) + add
-            for edge, start, add in zip(row["box"], corner * 2, (x, 0, x, 0), strict=True)
-        ]
-        draw.rectangle(edges, outline=colour, width=4)
-        draw.text((x, side + 8), text.format(**row), fill=colour, font=font)
-    sheet.save(DOCS / "carrots.jpg", quality=76)
-
-
 def main(project: str = ".") -> None:
     """Renders everything from the artifacts of a project that ran."""
     folder = Path(project).resolve()
     artifacts = folder / "artifacts"
     figure(artifacts / "report/figures/outcomes.png")
-    carrots(folder)
     texts = {split: table(artifacts, split) for split in SPLITS}
     write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
     write_blocks("tutorial.md", printed(folder))
