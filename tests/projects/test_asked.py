@@ -113,6 +113,21 @@ def test_an_adapter_of_an_extension_is_asked_for_its_files(extensions, pets, tmp
     assert recognised.assumed == "in our order"
 
 
+def test_where_two_adapters_fit_the_one_that_is_taken_is_said_and_another_can_be_chosen(
+    extensions, pets, tmp_path
+):
+    (extensions / "mine.py").write_text(ADAPTER.replace("*.mine", "*.json"))
+    file = results(tmp_path / "x.json", "cat")
+    dataset = recognise(pets)
+    recognised = recognise_detector(file, dataset)
+    assert recognised.entry["adapter"] == "mine"
+    assert recognised.assumed.startswith(
+        "adapters mine and coco_results open it: mine is taken (--adapter coco_results chooses"
+    )
+    chosen = recognise_detector(file, dataset, adapters=["coco_results"])
+    assert chosen.entry["adapter"] == "coco_results"
+
+
 @pytest.fixture
 def both(tmp_path):
     """A folder with annotations of one image in COCO's and in VOC's format."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -126,14 +126,21 @@ def recognise_detector(
     absent_packages: dict[str, str] = {}
     adapters_by_precision = _adapters_by_precision(path)
     for precision in sorted(adapters_by_precision):
-        for name in adapters_by_precision[precision]:
+        names = adapters_by_precision[precision]
+        for place, name in enumerate(names):
             try:
                 recognised = registry.get(name).recognises(path, id_classes)
             except ModuleNotFoundError as error:
                 absent_packages[name] = missing(error)
                 continue
-            if recognised is not None:
-                return _opened(path, name, recognised)
+            if recognised is None:
+                continue
+            detector = _opened(path, name, recognised)
+            if precision == ANY_FILE:
+                # The names of its weights say which network a checkpoint is of.
+                return detector
+            others = _others_that_recognise(path, names[place + 1 :], id_classes)
+            return _with_others(detector, name, others)
         if precision < ANY_FILE:
             for problem in absent_packages.values():
                 raise DataError(problem, file=path)
@@ -151,6 +158,34 @@ def _opened(path: Path, name: str, recognised: RecognisedFile) -> RecognisedDete
     if recognised.params:
         entry["params"] = recognised.params
     return _described(entry, recognised)
+
+
+def _others_that_recognise(path: Path, adapters: Sequence[str], id_classes: IdClasses) -> list[str]:
+    """Names of the adapters that recognise a file or folder, too."""
+    others = []
+    for name in adapters:
+        try:
+            recognised = registry.get(name).recognises(path, id_classes)
+        except (ModuleNotFoundError, FartherError):
+            continue
+        if recognised is not None:
+            others.append(name)
+    return others
+
+
+def _with_others(
+    detector: RecognisedDetector, adapter: str, others: Sequence[str]
+) -> RecognisedDetector:
+    """A detector with the sentence that says which other adapters recognise it."""
+    if not others:
+        return detector
+    choice = (
+        f"adapters {adapter} and {' and '.join(others)} open it: {adapter} is taken "
+        f"(--adapter {others[0]} chooses otherwise)"
+    )
+    if detector.assumed:
+        choice = f"{choice}; {detector.assumed}"
+    return replace(detector, assumed=choice)
 
 
 def _described(entry: dict[str, Any], recognised: RecognisedFile) -> RecognisedDetector:
