@@ -25,8 +25,8 @@ from tests.images.speckles import (
 
 from farther.detectors.inference import DetectorModel
 from farther.errors import DataError, FartherError, ParameterError
+from farther.images.job import cache_key
 from farther.images.plan import StreamParams
-from farther.images.stream import cache_key
 from farther.tables import Regions, RegionsFolder
 
 

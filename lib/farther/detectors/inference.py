@@ -14,8 +14,10 @@ from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.settings import ProposalSelection
 from farther.detectors.splits import SplitFolders, read_splits, region_ids, rename_classes
 from farther.errors import DataError
+from farther.images.job import cache_key
+from farther.images.model import Model
 from farther.images.plan import StreamParams
-from farther.images.stream import Model, cache_key, stream
+from farther.images.stream import stream
 from farther.incremental.code import modules_digest
 from farther.incremental.keyed import Keyed, key_of, record_path
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table

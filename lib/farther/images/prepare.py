@@ -13,18 +13,16 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from farther.errors import DataError, FartherError
 from farther.images import read
 from farther.images.folders import refuse_absent_folder
+from farther.images.model import Model
 from farther.images.plan import Batch
 from farther.processes import follow_parent
-
-if TYPE_CHECKING:
-    from farther.images.stream import Model
 
 T = TypeVar("T")
 

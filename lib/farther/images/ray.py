@@ -21,13 +21,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farther.errors import DataError, FartherError, ParameterError, first_line
+from farther.images.job import Job
 from farther.incremental.code import version_digest
-
-if TYPE_CHECKING:
-    from farther.images.stream import Job
 
 #: The run ends when this number of workers were lost over one shard: the shard itself is the cause.
 LOSSES = 3

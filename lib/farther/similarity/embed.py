@@ -16,8 +16,10 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.images.clip import Encoder, EncoderParams
+from farther.images.job import cache_key
+from farther.images.model import Model
 from farther.images.plan import StreamParams
-from farther.images.stream import Model, cache_key, stream
+from farther.images.stream import stream
 from farther.incremental.code import package_digest
 from farther.incremental.keyed import Keyed, key_of
 from farther.naming.registry import STRICT, Parameters

@@ -20,7 +20,7 @@ from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.known_classes import ClassNames, with_class_names
 from farther.detectors.splits import SplitFolders, read_splits, region_ids
 from farther.errors import DataError, shorten
-from farther.images.stream import columns_as_json
+from farther.images.job import columns_as_json
 from farther.incremental.code import modules_digest
 from farther.incremental.keyed import key_of
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter

@@ -20,8 +20,8 @@ from farther.detectors.passes.base import KEYS, SHARED, Pass, register_pass
 from farther.detectors.prompts import Prompts, Templates, Unknown
 from farther.errors import LISTED, DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
+from farther.images.model import Model
 from farther.images.read import without_pillow_limit
-from farther.images.stream import Model
 from farther.naming.registry import STRICT
 from farther.tables import Header, Images, Regions, RegionsFolder, Table
 from farther.tables.files import digest

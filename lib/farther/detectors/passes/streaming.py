@@ -19,7 +19,8 @@ from farther.detectors.passes.base import KEYS, SHARED, Pass
 from farther.detectors.passes.crops import CropModel, Crops
 from farther.detectors.splits import read_splits, rename_classes
 from farther.errors import DataError, ParameterError
-from farther.images.stream import cache_key, stream
+from farther.images.job import cache_key
+from farther.images.stream import stream
 from farther.incremental.keyed import Keyed
 from farther.tables import Images, Regions, RegionsFolder, RegionsWriter, Table
 from farther.tables.parquet import read_parquet
