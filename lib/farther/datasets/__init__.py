@@ -5,9 +5,10 @@ A format is a module here that registers a reader: `create("coco", root="…").r
 the tables.
 """
 
-from farther.datasets.base import Annotations, DataWarning, Expected, Reader, create, names
+from farther.datasets.base import Annotations, DataWarning, Expected, Reader
 from farther.datasets.class_names import ClassNames
 from farther.datasets.presence import Checked, Missing, check_subset, image_roots, missing
+from farther.datasets.readers import create, names
 
 __all__ = [
     "Annotations",

@@ -589,29 +589,6 @@ class Reader(Parameters, ABC):
         )
 
 
-def names() -> list[str]:
-    """Names of the formats that can be read."""
-    return FORMATS.names()
-
-
-def create(format: str = "", **params: Any) -> Reader:
-    """A reader of a dataset.
-
-    Args:
-        format: One of `names()`. Leaving it out is an error that lists them.
-        params: `root` and the format's own parameters.
-
-    Raises:
-        ParameterError: the name or a parameter is unknown, or a value does not fit.
-    """
-    from farther.datasets.combined import CombinedSubsets
-
-    reader = FORMATS.create(format, **params)
-    if reader.combined:
-        return CombinedSubsets(reader)
-    return reader
-
-
 def warn_of_unread_images(collector: Collector, folder: Path, files: Iterable[Path]) -> None:
     """Adds a warning where a folder has images in formats that are not read.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from farther.datasets.base import create
 from farther.datasets.presence import Checked, Missing, check_subset, missing
+from farther.datasets.readers import create
 from farther.datasets.sizes import bytes_of
 from farther.errors import DataError, Finding
 from farther.images.read import MAX_PIXELS

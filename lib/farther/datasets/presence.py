@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from farther.datasets.base import Annotations, DataWarning, Expected, Reader, below, create
+from farther.datasets.base import Annotations, DataWarning, Expected, Reader, below
 from farther.datasets.orientation import TurnedImages, refuse_undecided
+from farther.datasets.readers import create
 from farther.datasets.tidying import corrected
 from farther.errors import OPENED_BYTES, DataError, ParameterError, shorten
 from farther.images.orientation import UPRIGHT

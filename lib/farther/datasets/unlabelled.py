@@ -19,11 +19,11 @@ from farther.datasets.base import (
     Expected,
     Reader,
     below,
-    create,
     no_images,
     register,
     warn_of_unread_images,
 )
+from farther.datasets.readers import create
 from farther.datasets.recognition import Evidence, Recognised
 from farther.datasets.records import Location
 from farther.datasets.tidying import corrected

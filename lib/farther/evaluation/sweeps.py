@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.methods.base import LABELLED_UNKNOWN
+from farther.methods.rows import LABELLED_UNKNOWN
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
 from farther.metrics.closed_set.matched_detections import MatchedDetections

@@ -27,7 +27,7 @@ from safetensors.numpy import save_file
 from farther.errors import DataError, FartherError, ParameterError
 from farther.methods.arrays import Array
 from farther.methods.linear_algebra import clipped
-from farther.methods.rows import RegionRows, Rows
+from farther.methods.rows import LABELLED_UNKNOWN, RegionRows, Rows
 from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
@@ -57,10 +57,6 @@ BLOCK = 1 << 20
 MANY_CLASSES = 128
 #: Arrays with a value per class that a score holds at once.
 ARRAYS_OF_CLASSES = 4
-
-#: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most
-#: confident lowest.
-LABELLED_UNKNOWN = 1e30
 
 
 class FitError(FartherError):

@@ -21,6 +21,10 @@ Activation = Literal["softmax", "detector"]
 #: Logits of so many classes are laid out class by class.
 MAX_CLASSES_TRANSPOSED = 128
 
+#: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most
+#: confident lowest.
+LABELLED_UNKNOWN = 1e30
+
 
 def class_columns(header: Header, background: Background) -> np.ndarray:
     """Indices of the logits columns that count as classes, ndarray of shape (C,)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,12 +12,9 @@ from torch import Tensor, nn
 
 from farther.errors import DataError, ParameterError
 from farther.methods.arrays import namespace
-from farther.methods.rows import Background, Rows, class_columns
+from farther.methods.rows import LABELLED_UNKNOWN, Background, Rows, class_columns
 from farther.tables import Header, Regions
 from farther.tables.regions import GRAM, LAYER
-
-if TYPE_CHECKING:
-    from farther.methods.base import Method
 
 #: Products of rows and stored vectors that are held at once.
 PRODUCTS = 1 << 26
@@ -30,6 +27,27 @@ VECTORS = frozenset({"logits", "features", "latent", "mean_probabilities", "box_
 
 #: Names of the buffers with the logits columns that count as classes.
 COLUMNS: dict[Background, str] = {"drop": "class_columns", "keep": "class_columns_with_background"}
+
+
+class ScoredMethod(Protocol):
+    """What is read of a fitted method; see `farther.methods.base.Method`."""
+
+    name: ClassVar[str]
+    only_float64: ClassVar[str]
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The inputs that the score needs."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The optional columns that the score reads."""
+
+    def torch_state(self) -> dict[str, Any]:
+        """Fitted attributes, as arrays and floats."""
+
+    def _score(self, rows: Any) -> Any:
+        """Scores of rows."""
 
 
 class TensorRows(Rows):
@@ -124,7 +142,7 @@ class ScoreModule(nn.Module):
 
     def __init__(
         self,
-        method: Method,
+        method: ScoredMethod,
         header: Header | None,
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -274,8 +292,6 @@ class ScoreModule(nn.Module):
         return Header(classes=tuple(str(number) for number in range(count)))
 
     def _of_part(self, columns: dict[str, Tensor], header: Header) -> Tensor:
-        from farther.methods.base import LABELLED_UNKNOWN
-
         rows = TensorRows(header, columns, self)
         scores = self.method._score(rows).to(self.dtype)
         if header.unknown_columns:
@@ -379,7 +395,7 @@ class ScoreModule(nn.Module):
         return f"{self.method.name}, dtype={self.dtype}"
 
 
-def _dtype(method: Method, dtype: torch.dtype | None, device: torch.device) -> torch.dtype:
+def _dtype(method: ScoredMethod, dtype: torch.dtype | None, device: torch.device) -> torch.dtype:
     has_float64 = device.type != "mps"
     if dtype is None:
         dtype = torch.float64
@@ -423,11 +439,11 @@ def _check_tensor(name: str, column: Any, device: torch.device) -> None:
         raise DataError(f"expected floating-point numbers, found {column.dtype}", field=name)
 
 
-def _missing(method: Method, name: str) -> DataError:
+def _missing(method: ScoredMethod, name: str) -> DataError:
     return DataError(f"{method.name} needs it, and it was not given", field=name)
 
 
-def header_of(method: Method, given: Header | None) -> Header | None:
+def header_of(method: ScoredMethod, given: Header | None) -> Header | None:
     """The header of the rows that a method scores, with the last layer where the method reads it.
 
     Args:

@@ -9,7 +9,8 @@ Example:
 from farther.monitor.bundle import Bundle
 from farther.monitor.bundle_proposals import ProposalChoice
 from farther.monitor.bundle_source import BundleSource, Chosen, write_bundle
-from farther.monitor.monitor import Monitor, Monitored
+from farther.monitor.monitor import Monitor
+from farther.monitor.monitored import Monitored
 
 __all__ = [
     "Bundle",

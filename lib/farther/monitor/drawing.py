@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -14,9 +14,8 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "OpenCV .* is not installed", UserWarning)
     import supervision as sv
 
-if TYPE_CHECKING:
-    from farther.monitor.monitor import Monitored
-    from farther.tables import Regions
+from farther.monitor.monitored import Monitored
+from farther.tables import Regions
 
 #: Colours of known detections, of unknown ones, of proposals, and of a rejected image. Grey is for
 #: known ones: the report's orange is *misclassified*, which a monitor cannot tell. White text has a

@@ -27,11 +27,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
+from farther.monitor.monitored import Monitored
 from farther.monitor.proposal_rates import ProposalRates, consistent_number, design_effect
 from farther.tables.arguments import (
     boolean,
@@ -42,9 +43,6 @@ from farther.tables.arguments import (
     texts,
     whole_number,
 )
-
-if TYPE_CHECKING:
-    from farther.monitor.monitor import Monitored
 
 #: Windows that are kept in memory, the last ones.
 KEPT = 1000

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -23,13 +23,11 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from farther.errors import FartherError, ParameterError
+from farther.monitor.monitored import Monitored
 from farther.monitor.sources import Frame
 from farther.tables import Header, Regions, RegionsWriter
 from farther.tables.files import inside
 from farther.tables.writing import final_path
-
-if TYPE_CHECKING:
-    from farther.monitor.monitor import Monitored
 
 #: Columns of `scores.parquet` and `images.parquet`.
 COLUMNS: dict[str, dict[str, Any]] = {

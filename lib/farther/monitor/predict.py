@@ -17,6 +17,7 @@ from tqdm import tqdm
 from farther.errors import ParameterError
 from farther.monitor.drift import Drift, Window
 from farther.monitor.drift_page import write_drift
+from farther.monitor.monitored import Monitored
 from farther.monitor.output import RESULTS, AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
 from farther.naming.extras import require
@@ -24,7 +25,7 @@ from farther.tables.writing import disk_errors, locked, refuse_other_files, writ
 from farther.text.terminal import counted, say
 
 if TYPE_CHECKING:
-    from farther.monitor.monitor import Monitor, Monitored
+    from farther.monitor.monitor import Monitor
 
 #: Images that cannot be used, of which the log has a line.
 LISTED = 20

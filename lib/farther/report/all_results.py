@@ -13,7 +13,7 @@ import polars as pl
 
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
-from farther.report import kept_pages, power
+from farther.report import power
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
 from farther.report.results import VALUES, Run, title_of
@@ -95,17 +95,6 @@ class AllResults:
             ParameterError: see `farther.report.seeds.on_one_benchmark`.
         """
         return on_one_benchmark(self.settings.seeds, self.params)
-
-    def run_key(self, run: Run) -> str:
-        """The key of a run's files; see `farther.report.kept_pages.key_of_run`."""
-        if run.name not in self._run_keys:
-            self._run_keys[run.name] = kept_pages.key_of_run(run, self)
-        return self._run_keys[run.name]
-
-    @cached_property
-    def _run_keys(self) -> dict[str, str]:
-        """Run → its key, of the runs whose key was computed."""
-        return {}
 
     def of_run(self, run: Run) -> AllResults:
         """The results of one run, with the names of methods, but without other parameters.

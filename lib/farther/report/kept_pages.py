@@ -12,7 +12,7 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 
@@ -20,12 +20,10 @@ import farther
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.incremental.keyed import key_of
+from farther.report.all_results import AllResults
 from farther.report.gallery.data import folder_url
 from farther.report.results import Run
 from farther.tables.folders import listed
-
-if TYPE_CHECKING:
-    from farther.report.all_results import AllResults
 
 #: Distributions that make pages.
 PACKAGES = (

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from farther.evaluation.deploy.steps import IdSteps, OodSteps, ThresholdSteps
-from farther.methods.base import LABELLED_UNKNOWN
+from farther.methods.rows import LABELLED_UNKNOWN
 
 #: What raises alarms.
 Alarms = Literal["detections", "both", "proposals"]

@@ -24,6 +24,7 @@ from farther.report.gallery.outcomes import (
     read_run_outcomes,
     read_run_summaries,
 )
+from farther.report.kept_pages import key_of_run
 from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
@@ -77,11 +78,12 @@ class FilesOfRuns:
         self._site = site
         self._results = results
         self._gallery = _gallery(site, results)
+        self._key_by_run: dict[str, str] = {}
 
     def are_current(self, run: Run) -> bool:
         """Whether the page of a run is kept from the earlier report."""
         images = ReadImages(self._results.roots)
-        key = self._results.run_key(run)
+        key = self._key(run)
         return self._site.is_current(page_of(run), key, images.are_unchanged)
 
     def write(self, run: Run) -> Mapping[str, SplitSummary]:
@@ -101,10 +103,16 @@ class FilesOfRuns:
         variables = detector.content(run, outcomes, self._results.of_run(run), images)
         page = page_of(run)
         self._site.write(page, "detector.html", **variables)
-        self._site.record(page, self._results.run_key(run), images.digests)
+        self._site.record(page, self._key(run), images.digests)
         if not run.is_evaluated:
             return {}
         return self._gallery.add(run, outcomes)
+
+    def _key(self, run: Run) -> str:
+        """The key of a run's files; see `farther.report.kept_pages.key_of_run`."""
+        if run.name not in self._key_by_run:
+            self._key_by_run[run.name] = key_of_run(run, self._results)
+        return self._key_by_run[run.name]
 
     def _keep(self, run: Run) -> bool:
         """Copies the page and the scripts of a run from the earlier report.
@@ -113,7 +121,7 @@ class FilesOfRuns:
             False where any of them is outdated, or damaged: then all are written.
         """
         images = ReadImages(self._results.roots)
-        key = self._results.run_key(run)
+        key = self._key(run)
         if not self._site.keep_earlier(page_of(run), key, images.are_unchanged):
             return False
         for name, script_key in self._site.earlier_keys(f"gallery/{run.name}").items():
