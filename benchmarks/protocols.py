@@ -21,7 +21,8 @@ import numpy as np
 
 from farther import detectors, methods
 from farther.datasets import image_roots
-from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.inference import InferenceParams
+from farther.detectors.split_inference import infer_splits
 from farther.methods.tau import Rule
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import operating_threshold

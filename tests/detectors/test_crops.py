@@ -15,8 +15,8 @@ from tests.images.speckles import SMALL, Speckles, content
 
 from farther import detectors, methods
 from farther.detectors.imported import import_splits
-from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.split_inference import infer_splits
 from farther.errors import DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
 from farther.images.clip_patches import Patches

@@ -10,10 +10,11 @@ from tests.images.speckles import content
 from tests.support.cases import slow_but
 
 from farther import detectors
-from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.inference import InferenceParams
 from farther.detectors.networks.replay import Dropout
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.passes.moments import SMALLEST_VARIANCE
+from farther.detectors.split_inference import infer_splits
 from farther.errors import ParameterError
 from farther.tables import Images, Regions
 

@@ -8,9 +8,9 @@ from pydantic.dataclasses import dataclass
 from tests.images.speckles import SMALL, Speckles, content, draw
 
 from farther import detectors
-from farther.detectors.inference import infer_splits
 from farther.detectors.passes import Pass, infer_passes, read_passes, register_pass
 from farther.detectors.passes.base import PASSES
+from farther.detectors.split_inference import infer_splits
 from farther.errors import DataError, ParameterError
 from farther.incremental.keyed import EMPTY
 from farther.naming.registry import STRICT

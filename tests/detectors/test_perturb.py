@@ -15,12 +15,13 @@ from torch import nn
 
 from farther import detectors, methods
 from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
-from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.inference import InferenceParams
 from farther.detectors.networks.replay import Dropout, RowOutputs
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.passes.dropout import DropoutPass
 from farther.detectors.passes.perturb import Perturb, class_gaussians
 from farther.detectors.scaling import Scaled
+from farther.detectors.split_inference import infer_splits
 from farther.detectors.whole_images import ClassifierNetwork, ClassifierReplay
 from farther.errors import ParameterError
 from farther.evaluation.cost import CostParams, RunFolders, count_passes, time_network

@@ -10,9 +10,9 @@ from tests.detectors.demo import IDS, LOW, create, detected, scene
 from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.imported import import_splits
-from farther.detectors.inference import ProposalFolders, infer_splits
 from farther.detectors.proposal_sources import SOURCES, network_source, read_sources, selections
 from farther.detectors.settings import ProposalSelection
+from farther.detectors.split_inference import ProposalFolders, infer_splits
 from farther.errors import ParameterError
 from farther.tables import Images, Regions, RegionsFolder
 

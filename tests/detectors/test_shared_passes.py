@@ -8,10 +8,11 @@ from tests.detectors.demo import create, scene
 from tests.images.speckles import content
 from tests.support.cases import slow_but
 
-from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import SharedPasses, infer_passes, read_passes
 from farther.detectors.passes.dropout import DropoutPass
 from farther.detectors.proposal_sources import read_sources, selections
+from farther.detectors.split_inference import infer_splits
 from farther.errors import DataError, ParameterError
 from farther.tables import Images
 

@@ -10,7 +10,7 @@ import pytest
 from tests.images import speckles
 from tests.images.speckles import SMALL, Speckles, content, draw
 
-from farther.detectors.inference import infer_splits
+from farther.detectors.split_inference import infer_splits
 from farther.errors import DataError
 from farther.incremental.keyed import record_path
 from farther.tables import Images, Regions

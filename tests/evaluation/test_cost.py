@@ -13,9 +13,9 @@ from tests.images.speckles import SMALL, Speckles, draw
 from tests.support.clock import calls_take
 
 from farther import methods
-from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.settings import ProposalSelection
+from farther.detectors.split_inference import infer_splits
 from farther.evaluation import cost
 from farther.evaluation.cost import (
     CostParams,

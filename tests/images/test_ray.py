@@ -17,6 +17,7 @@ from PIL import Image
 from farther.detectors.inference import InferenceParams, infer
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images import ray as engine
+from farther.images import stream
 from farther.images.ray import Queue, WorkerNeeds, needs_of_workers
 from farther.tables import Header, Images, Regions
 
@@ -227,7 +228,7 @@ def test_images_that_only_another_machine_lacks_are_not_left_out(world, tmp_path
         (tmp_path / "drawn/2.png").write_bytes(picture)
         return dict.fromkeys(shards, "node7")
 
-    monkeypatch.setattr(engine, "make_on_cluster", on_another_machine)
+    monkeypatch.setattr(stream, "make_on_cluster", on_another_machine)
     roots = {"drawn": tmp_path / "drawn"}
     params = replace(ON_RAY, max_failures=1.0)
     arguments = (world.images[:6], roots, tmp_path / "out", tmp_path / "work", params)

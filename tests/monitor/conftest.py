@@ -12,9 +12,10 @@ from PIL import Image
 from tests.support.evaluations import evaluation_of
 
 from farther import detectors
-from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.proposal_sources import read_sources, selections
+from farther.detectors.split_inference import infer_splits
 from farther.evaluation.files import RunFiles
 from farther.evaluation.results import write_results
 from farther.evaluation.threshold import StoredTau

@@ -28,7 +28,7 @@ from pathlib import Path
 import yaml
 
 from farther.command.doctor.machine import dvc_locks
-from farther.detectors.inference import NETWORK_RECORD
+from farther.detectors.split_inference import NETWORK_RECORD
 from farther.pipeline.stages import STAGES as TABLE
 from farther.pipeline.stages import Stage
 from farther.tables.writing import locked

@@ -13,10 +13,11 @@ import polars as pl
 from farther import detectors
 from farther.datasets import image_roots
 from farther.detectors.imported import BenchmarkImage, Imported, import_splits
-from farther.detectors.inference import TRAINING, InferenceParams, ProposalFolders, infer_splits
+from farther.detectors.inference import InferenceParams
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import SharedPasses, infer_passes, read_passes
 from farther.detectors.proposal_sources import ImportedBoxes, read_sources, selections
+from farther.detectors.split_inference import TRAINING, ProposalFolders, infer_splits
 from farther.errors import ParameterError
 from farther.naming.registry import build
 from farther.params import run_entry, section

@@ -197,7 +197,7 @@ def infer_passes(
         passes: The passes, by name.
         splits: Folder whose sub-folders are the splits; each holds `images.parquet`.
         roots: Folder of each dataset that the tables name.
-        regions: The run's own regions, written by `farther.detectors.inference.infer_splits`.
+        regions: The run's own regions, written by `farther.detectors.split_inference.infer_splits`.
         out: Folder of the results: `<name>/<split>` is a regions folder.
         work: Folder for unfinished work.
         params: How to stream the images: the parameters that the run's own regions were written
