@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         SortedClasses,
         TrueClasses,
     )
-    from farther.tables.columns import BOX, VECTOR, Column, OptionalColumn
+    from farther.tables.columns import BOX, VECTOR, Column
     from farther.tables.header import Header
     from farther.tables.regions import Regions, RegionsFolder, RegionsWriter, scan_regions
     from farther.tables.table import Table
@@ -35,7 +35,6 @@ __all__ = [
     "Images",
     "ObjectOutcomes",
     "Objects",
-    "OptionalColumn",
     "RegionOutcomes",
     "Regions",
     "RegionsFolder",
@@ -52,7 +51,6 @@ _MODULES = {
     "BOX": "columns",
     "VECTOR": "columns",
     "Column": "columns",
-    "OptionalColumn": "columns",
     "Header": "header",
     "Regions": "regions",
     "RegionsFolder": "regions",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar, overload
 
 import numpy as np
 import polars as pl
@@ -19,15 +20,8 @@ from farther.tables.arguments import (
     texts,
 )
 
-if TYPE_CHECKING:
-    from farther.tables.table import Table
-
-#: Four float32: xmin, ymin, xmax, ymax in pixels.
-BOX = pl.Array(pl.Float32, 4)
-#: Four float32 of 0 or more: the variances of a box's coordinates, in pixels².
-VARIANCES = pl.Array(pl.Float32, 4)
-#: A row of float16 or float32 values; the data decides on precision and width.
-VECTOR = pl.Array
+#: The array of a required column, or that of an optional one, which may be None.
+Values = TypeVar("Values", bound=np.ndarray | None, covariant=True)
 
 #: Tables of at most this number of rows stay arrays until their frame is used: making it takes as
 #: long as all that is done with the detections of an image.
@@ -43,32 +37,80 @@ _NUMPY = {
 }
 
 
-class OptionalColumn:
-    """A column that a table may lack; as an attribute of a table it is a NumPy array, or None.
+class HasArrays(Protocol):
+    """A table, as its columns see it; see `farther.tables.table.Table`."""
+
+    def array(self, name: str) -> np.ndarray | None:
+        """A column as a NumPy array, None where it is absent."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """The type of a column whose value is a row of numbers.
+
+    Args:
+        width: Numbers in a row, which are float32; None where the data decides on width and
+            precision, float16 or float32.
+        check: Raises DataError, with the row, where an array of shape (N, width) has invalid rows.
+    """
+
+    width: int | None = None
+    check: Callable[[np.ndarray], None] | None = None
+
+    @property
+    def dtype(self) -> Any:
+        """Its Polars type; any array where the data decides on the width."""
+        if self.width is None:
+            return pl.Array
+        return pl.Array(pl.Float32, self.width)
+
+
+class Column(Generic[Values]):
+    """A column of a table; as an attribute of a table it is a NumPy array.
+
+    Without further arguments each table must have it. With a `default` it may be left out, and all
+    rows have the default. With `optional=True` it may be absent, and the attribute is then None.
 
     Args:
         dtype: Polars type of a value, `BOX`, `VARIANCES` or `VECTOR`.
         name: Its name, unless it is an attribute of its table's class.
         optional: The column may be absent.
-        default: Value of all rows where the column is absent; an optional column without a default
-            stays None.
+        default: Value of all rows where the column is absent.
         unique: No value may occur twice.
         among: The texts that are allowed; all where empty.
     """
 
+    @overload
+    def __init__(
+        self: Column[np.ndarray],
+        dtype: Any,
+        name: str = "",
+        *,
+        default: Any = None,
+        unique: bool = False,
+        among: Sequence[str] = (),
+    ): ...
+    @overload
+    def __init__(
+        self: Column[np.ndarray | None], dtype: Any, name: str = "", *, optional: Literal[True]
+    ): ...
     def __init__(
         self,
         dtype: Any,
         name: str = "",
         *,
-        optional: bool = True,
+        optional: bool = False,
         default: Any = None,
         unique: bool = False,
         among: Sequence[str] = (),
     ):
+        self.vectors: Vectors | None = None
+        if isinstance(dtype, Vectors):
+            self.vectors = dtype
+            dtype = dtype.dtype
         self.dtype = dtype
         self.name = name
-        self.optional = optional
+        self.optional = optional or default is not None
         self.default = default
         self.unique = unique
         self.among = among
@@ -79,21 +121,16 @@ class OptionalColumn:
     @overload
     def __get__(self, table: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, table: Table, owner: type) -> np.ndarray | None: ...
-    def __get__(self, table: Table | None, owner: type) -> Self | np.ndarray | None:
+    def __get__(self, table: HasArrays, owner: type) -> Values: ...
+    def __get__(self, table: HasArrays | None, owner: type) -> Any:
         if table is None:
             return self
         return table.array(self.name)
 
-    def __set__(self, table: Table, values: Any) -> None:
+    def __set__(self, table: HasArrays, values: Any) -> None:
         raise AttributeError(
             f"a table does not change; use with_columns({self.name}=…), which returns another"
         )
-
-    @property
-    def is_vector(self) -> bool:
-        """A value is a row of numbers."""
-        return self.dtype == pl.Array
 
     def checked(self, values: Any, source: str | Path | None = None) -> pl.Series | np.ndarray:
         """Values in this column's type.
@@ -115,7 +152,7 @@ class OptionalColumn:
                 values = _dense(values)
             if not isinstance(values, pl.Series) or not self.accepts(values.dtype):
                 values = self._from_array(values)
-            elif self.is_vector or self.dtype in (pl.Float32, pl.Float64):
+            elif self.vectors is not None or self.dtype in (pl.Float32, pl.Float64):
                 refuse_non_finite(values.to_numpy(), self.name)
             self._check(values)
         except DataError as error:
@@ -124,30 +161,23 @@ class OptionalColumn:
 
     def without_rows(self) -> pl.Series:
         """The column of a table without rows."""
-        if self.dtype is VECTOR:
-            return pl.Series(self.name, [], pl.Array(pl.Float32, 0))
-        return pl.Series(self.name, [], self.dtype)
+        dtype = self.dtype
+        if self.vectors == VECTOR:
+            dtype = pl.Array(pl.Float32, 0)
+        return pl.Series(self.name, [], dtype)
 
     def accepts(self, dtype: Any) -> bool:
         """True if values of this Polars type need no conversion."""
-        if dtype != self.dtype:
-            return False
-        return self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32)
+        if self.vectors == VECTOR:
+            return dtype == pl.Array and dtype.inner in (pl.Float16, pl.Float32)
+        return dtype == self.dtype
 
     def _from_array(self, values: Any) -> pl.Series | np.ndarray:
+        if self.vectors is not None:
+            return _as_vectors(values, self.name, self.vectors.width)
         if self.dtype == pl.String:
             return _texts(values, self.name)
-        if self.is_vector:
-            return self._as_vectors(values)
         return self._as_scalars(values)
-
-    def _as_vectors(self, values: Any) -> np.ndarray:
-        """Rows of numbers, float32; of a column that has no width of its own also float16."""
-        if self.dtype is not VECTOR:
-            return floats(values, self.name, shape=(None, *self.dtype.shape), dtype=np.float32)
-        array = array_of(values, self.name)
-        dtype = np.float16 if array.dtype == np.float16 else np.float32
-        return floats(array, self.name, shape=(None, None), dtype=dtype)
 
     def _as_scalars(self, values: Any) -> np.ndarray:
         """One value per row."""
@@ -159,8 +189,8 @@ class OptionalColumn:
         return floats(values, self.name, dtype=dtype)
 
     def _check(self, values: pl.Series | np.ndarray) -> None:
-        if self.dtype is BOX or self.dtype is VARIANCES:
-            self._check_limits(values.to_numpy() if isinstance(values, pl.Series) else values)
+        if self.vectors is not None and self.vectors.check is not None:
+            self.vectors.check(values.to_numpy() if isinstance(values, pl.Series) else values)
         if self.among:
             row = _first_true(~_is_among(values, self.among))
             if row is not None:
@@ -171,36 +201,14 @@ class OptionalColumn:
             if row is not None:
                 raise DataError(f"{values.item(row)!r} is in an earlier row too", row=row)
 
-    def _check_limits(self, array: np.ndarray) -> None:
-        """Refuses invalid boxes, and negative variances."""
-        if self.dtype is BOX:
-            _check_edges("x", array[:, 0], array[:, 2])
-            _check_edges("y", array[:, 1], array[:, 3])
-        if self.dtype is VARIANCES:
-            negative_row = _first_true(array.min(axis=1, initial=0) < 0)
-            if negative_row is not None:
-                lowest = array[negative_row].min()
-                raise DataError(f"a variance is 0 or more, found {lowest:g}", row=negative_row)
 
-
-class Column(OptionalColumn):
-    """A column whose attribute is an array, where that of an `OptionalColumn` may be None.
-
-    Without further arguments each table must have it. With a `default` it may be left out, and all
-    rows have the default. With `optional=True` it may be absent, as `Regions.logits`: the attribute
-    is then None, although its type does not say so, and code asks `has` before it uses it.
-    """
-
-    def __init__(self, dtype: Any, *, optional: bool = False, default: Any = None, **options: Any):
-        may_be_absent = optional or default is not None
-        super().__init__(dtype, optional=may_be_absent, default=default, **options)
-
-    @overload
-    def __get__(self, table: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, table: Table, owner: type) -> np.ndarray: ...
-    def __get__(self, table: Table | None, owner: type) -> Self | np.ndarray:
-        return super().__get__(table, owner)  # type: ignore[return-value]
+def _as_vectors(values: Any, name: str, width: int | None) -> np.ndarray:
+    """Rows of numbers, float32; without a width of their own also float16."""
+    if width is not None:
+        return floats(values, name, shape=(None, width), dtype=np.float32)
+    array = array_of(values, name)
+    dtype = np.float16 if array.dtype == np.float16 else np.float32
+    return floats(array, name, shape=(None, None), dtype=dtype)
 
 
 def _first_true(mask: np.ndarray) -> int | None:
@@ -216,10 +224,31 @@ def _is_among(values: pl.Series | np.ndarray, texts: Sequence[str]) -> np.ndarra
     return np.any(is_text, axis=0)
 
 
+def _check_boxes(boxes: np.ndarray) -> None:
+    """Refuses boxes whose right or lower edge is before the other."""
+    _check_edges("x", boxes[:, 0], boxes[:, 2])
+    _check_edges("y", boxes[:, 1], boxes[:, 3])
+
+
 def _check_edges(axis: str, low: np.ndarray, high: np.ndarray) -> None:
     row = _first_true(high < low)
     if row is not None:
         raise DataError(f"{axis}max {high[row]:g} is below {axis}min {low[row]:g}", row=row)
+
+
+def _check_variances(variances: np.ndarray) -> None:
+    """Refuses negative variances."""
+    row = _first_true(variances.min(axis=1, initial=0) < 0)
+    if row is not None:
+        raise DataError(f"a variance is 0 or more, found {variances[row].min():g}", row=row)
+
+
+#: Four float32: xmin, ymin, xmax, ymax in pixels.
+BOX = Vectors(4, _check_boxes)
+#: Four float32 of 0 or more: the variances of a box's coordinates, in pixels².
+VARIANCES = Vectors(4, _check_variances)
+#: A row of float16 or float32 values; the data decides on precision and width.
+VECTOR = Vectors()
 
 
 def _dense(values: pl.Series) -> pl.Series:

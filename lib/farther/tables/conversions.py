@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from farther.tables.library_results import label_numbers, ultralytics_boxes, wei
 
 #: The largest index of a class that the column `label` holds.
 LARGEST_LABEL = int(np.iinfo(np.int16).max)
-
-if TYPE_CHECKING:
-    from farther.tables.regions import Regions
 
 
 @dataclass(frozen=True)
@@ -558,7 +555,7 @@ def _require_results(results: Sequence[Any]) -> None:
         raise DataError("no results: expected one per image", field="image_ids")
 
 
-def _by_image(regions: Regions) -> Iterable[tuple[str, Regions]]:
+def _by_image(regions: Any) -> Iterable[tuple[str, Any]]:
     """The regions of each image, in the order of the first region of each."""
     for image_id in dict.fromkeys(regions.image_id.tolist()):
         yield image_id, regions[regions.image_id == image_id]

@@ -20,7 +20,7 @@ import polars as pl
 from pydantic import NonNegativeInt
 
 from farther.errors import DataError
-from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated
+from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, first_repeated
 from farther.tables.conversions import Conversions
 from farther.tables.documents import read_json, write_json
 from farther.tables.files import digest, inside
@@ -92,15 +92,16 @@ class Regions(Table, WithHeader, Conversions):
     box = Column(BOX)
     score = Column(pl.Float32)
     label = Column(pl.Int16)
-    logits = Column(VECTOR, optional=True)
-    features = OptionalColumn(VECTOR)
-    latent = OptionalColumn(VECTOR)
-    box_variance = OptionalColumn(VARIANCES)
-    uncertainty = OptionalColumn(pl.Float32)
-    mean_probabilities = OptionalColumn(VECTOR)
-    predictive_entropy = OptionalColumn(pl.Float32)
-    mutual_information = OptionalColumn(pl.Float32)
-    detections = OptionalColumn(pl.Int32)
+    #: Code that uses logits asks `has` first, or needs them by its inputs.
+    logits: Column[np.ndarray] = Column(VECTOR, optional=True)  # type: ignore[assignment]
+    features = Column(VECTOR, optional=True)
+    latent = Column(VECTOR, optional=True)
+    box_variance = Column(VARIANCES, optional=True)
+    uncertainty = Column(pl.Float32, optional=True)
+    mean_probabilities = Column(VECTOR, optional=True)
+    predictive_entropy = Column(pl.Float32, optional=True)
+    mutual_information = Column(pl.Float32, optional=True)
+    detections = Column(pl.Int32, optional=True)
 
     #: Columns that `RegionsFolder.batches` always reads, where they exist.
     ALWAYS_READ: ClassVar[tuple[str, ...]] = (
@@ -125,10 +126,10 @@ class Regions(Table, WithHeader, Conversions):
         self._fill(values, source=None)
 
     @classmethod
-    def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
+    def declared(cls, names: Iterable[str]) -> tuple[Column, ...]:
         """The declared columns, and those called `latent.<layer>` or `gram.<layer>`."""
         layers = sorted({name for name in names if name.startswith((LAYER, GRAM))})
-        layer_columns = [OptionalColumn(VECTOR, name) for name in layers]
+        layer_columns = [Column(VECTOR, name, optional=True) for name in layers]
         return (*cls.COLUMNS, *layer_columns)
 
     def _check(self, source: str | Path | None) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.columns import SMALL_TABLE, OptionalColumn
+from farther.tables.columns import SMALL_TABLE, Column
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.writing import write_aside
 
@@ -50,7 +50,7 @@ class Table:
             values; names row and field.
     """
 
-    COLUMNS: ClassVar[tuple[OptionalColumn, ...]] = ()
+    COLUMNS: ClassVar[tuple[Column, ...]] = ()
     #: Columns as they were given, but arrays of many rows as Series.
     _columns: dict[str, pl.Series | np.ndarray]
     #: Arrays of columns that are Series, made at the first use.
@@ -59,14 +59,14 @@ class Table:
     _frame: pl.DataFrame | None
 
     def __init_subclass__(cls) -> None:
-        own_columns = [value for value in vars(cls).values() if isinstance(value, OptionalColumn)]
+        own_columns = [value for value in vars(cls).values() if isinstance(value, Column)]
         cls.COLUMNS = (*cls.COLUMNS, *own_columns)
 
     def __init__(self, **columns: Any):
         self._fill(columns, source=None)
 
     @classmethod
-    def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
+    def declared(cls, names: Iterable[str]) -> tuple[Column, ...]:
         """The declared columns of a table that has columns of these names.
 
         A class may declare columns by the beginning of their names.
