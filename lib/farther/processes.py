@@ -19,6 +19,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 T = TypeVar("T")
 
 #: File of the microseconds of processor time that a container may take, and of the period in which
@@ -69,8 +71,6 @@ def has_gpu() -> bool:
 
 def free_memory() -> int:
     """Bytes of memory that programs can still take within the limit of the container."""
-    import psutil
-
     free = int(psutil.virtual_memory().available)
     try:
         limit = int(MEMORY_LIMIT.read_text())

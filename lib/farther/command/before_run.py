@@ -12,9 +12,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from farther.command.doctor.inspection import Inspection
 from farther.command.doctor.machine import conflict_in
 from farther.command.project import Project
 from farther.errors import PROBLEMS, DataError, FartherError, Finding, ParameterError, refused
+from farther.pipeline.stages import STAGES
 
 if TYPE_CHECKING:
     from farther.pipeline.stages import Stage
@@ -91,8 +93,6 @@ def _stages(project: Project) -> dict[str, Any]:
 
 def _own_stages(stages: dict[str, Any]) -> Iterator[Stage]:
     """The stages of dvc.yaml that run farther's modules or scripts."""
-    from farther.pipeline.stages import STAGES
-
     for stage in STAGES:
         for name in stage.section_by_dvc_name:
             entry = stages.get(name)
@@ -105,7 +105,6 @@ def _own_stages(stages: dict[str, Any]) -> Iterator[Stage]:
 
 def _findings(project: Project, stages: Sequence[Stage]) -> list[Finding]:
     """What `farther doctor` says of dvc.yaml, and of what stages read."""
-    from farther.command.doctor.inspection import Inspection
     from farther.command.doctor.pipeline import pipeline
 
     findings = pipeline(project)

@@ -19,6 +19,7 @@ from farther.command.budget import (
     MaxRecallLoss,
     budget_of,
 )
+from farther.command.choose import deploy_choices
 from farther.command.output import next_step
 from farther.command.project import PARAMS, Params, Project, argument, option
 from farther.errors import ParameterError
@@ -319,7 +320,6 @@ def _chosen(
     """
     from pydantic_core import to_jsonable_python
 
-    from farther.command.choose import deploy_choices
     from farther.evaluation.settings import read_settings
     from farther.monitor import Chosen, ProposalChoice
     from farther.report.deploy_words import is_within

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from farther.command.comparison import (
-    Change,
-    Selection,
-    changes,
-    compared_methods,
-    compared_runs,
-    tested_changes,
-)
 from farther.command.output import as_json, coloured, markdown, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, option, splits
 from farther.command.stored_metrics import Subject, open_metrics
@@ -24,6 +16,9 @@ from farther.errors import ParameterError
 from farther.text.escaping import latex
 from farther.text.printable import printable_line
 from farther.text.terminal import say
+
+if TYPE_CHECKING:
+    from farther.command.comparison import Change, Selection
 
 #: Columns of numbers in a table: all but the first, which names the metric.
 NUMBERS = 6
@@ -120,6 +115,8 @@ def compare(
       farther compare --methods knn mahalanobis --run voc-vos
       farther compare main --check                 # status 1 if one got worse
     """
+    from farther.command.comparison import Selection
+
     if as_markdown + as_latex + json > 1:
         raise ParameterError("--markdown, --latex and --json: give one of them")
     selection = Selection(run, split, method, metric)
@@ -166,6 +163,8 @@ def compare(
 
 def _compare_runs(project: Project, runs: tuple[str, str], selection: Selection) -> Comparison:
     """How two runs of a benchmark differ."""
+    from farther.command.comparison import compared_runs
+
     first, second = (project.run(name) for name in runs)
     rows, notes = compared_runs(project.artifacts, (first, second), selection)
     return Comparison(first, second, rows, notes)
@@ -175,6 +174,8 @@ def _compare_methods(
     project: Project, run: str | None, methods: tuple[str, str], selection: Selection
 ) -> Comparison:
     """How two methods of a run differ; of the only run where none is named."""
+    from farther.command.comparison import compared_methods
+
     (first, second), rows = compared_methods(
         project.artifacts,
         project.run(run),
@@ -187,6 +188,8 @@ def _compare_methods(
 
 def _compare_sides(a: str, b: str, selection: Selection, *, test: bool) -> Comparison:
     """How the metrics of two commits, folders or files differ."""
+    from farther.command.comparison import changes, tested_changes
+
     before = open_metrics(a, Path())
     after = open_metrics(b, Path())
     for side in (before, after):

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from farther.command.stored_metrics import Interval, StoredMetrics, Subject, Values
 from farther.errors import AmbiguousNameError, FartherError, ParameterError, choose
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from farther.evaluation.paired import StoredEvaluation
-    from farther.evaluation.results import Evaluation, SplitCounts
+from farther.evaluation import paired
+from farther.evaluation.groups import GROUPS
+from farther.evaluation.paired import StoredEvaluation, detector_metrics
+from farther.evaluation.results import Evaluation, SplitCounts
+from farther.metrics.catalogue import COMPARED, METRICS, metric_name
+from farther.naming.canonical_names import choose_entry
 
 #: p below which a change counts as more than chance.
 LEVEL = 0.05
@@ -100,8 +102,6 @@ class Change:
 
         "apart" for intervals without a test; else "".
         """
-        from farther.metrics.catalogue import METRICS
-
         if self.p is None:
             return "apart" if self.apart else ""
         if self.p >= LEVEL or not self.change:
@@ -146,9 +146,6 @@ def _canonical(selection: Selection, rows: Sequence[Change]) -> Selection:
     Raises:
         ParameterError: no metric has a name; names the first such name.
     """
-    from farther.metrics.catalogue import metric_name
-    from farther.naming.canonical_names import choose_entry
-
     known_by_kind: dict[str, set[str]] = {}
     for kind in selection.names_by_kind():
         known_by_kind[kind] = {row.names[kind] for row in rows} - {""}
@@ -220,10 +217,8 @@ class _PairedTests:
         return replace(row, apart=_are_apart(interval_before, interval_after))
 
     def _compare(self, subject: Subject) -> TestResults | None:
-        from farther.evaluation.paired import compare
-
         try:
-            return compare(self.before.replicates(subject), self.after.replicates(subject))
+            return paired.compare(self.before.replicates(subject), self.after.replicates(subject))
         except FartherError as error:
             self.note(f"{subject.run}: not tested: {error}")
             return None
@@ -255,9 +250,6 @@ def compared_methods(
         DataError: the run was not evaluated.
         ParameterError: a name is unknown, or both names are of one method.
     """
-    from farther.evaluation.paired import StoredEvaluation, compare
-    from farther.metrics.catalogue import COMPARED, METRICS
-
     evaluation = StoredEvaluation(root, run)
     known = evaluation.report.methods
     before_name = evaluated_method(evaluation.report, methods[0])
@@ -270,7 +262,7 @@ def compared_methods(
         choose("split of this run", name, first)
     rows = []
     for split in _unique(splits) or first:
-        results = compare(
+        results = paired.compare(
             evaluation.replicates(before_name, split), evaluation.replicates(after_name, split)
         )
         metric_names = [compared_metric(metric, results) for metric in metrics]
@@ -293,8 +285,6 @@ def compared_metric(name: str, known: Iterable[str]) -> str:
         ParameterError: there is no such metric, or it is not compared.
         AmbiguousNameError: several may be meant; the message lists them.
     """
-    from farther.metrics.catalogue import metric_name
-
     known = list(known)
     try:
         return metric_name(name, known)
@@ -318,8 +308,6 @@ def evaluated_method(report: Evaluation, name: str) -> str:
             apply to it, with the reason.
         AmbiguousNameError: several may be meant; the message lists them.
     """
-    from farther.naming.canonical_names import choose_entry
-
     entries: dict[str, dict[str, str]] = {entry: {} for entry in report.not_applicable}
     for entry, results in report.methods.items():
         entries[entry] = {"method": results.fitted.name}
@@ -414,8 +402,6 @@ class RunPair:
         Returns:
             The metrics, and notes on what could not be tested.
         """
-        from farther.evaluation.paired import compare, detector_metrics
-
         before = detector_metrics(self.first.report)
         after = detector_metrics(self.second.report)
         names = [name for name in before if metrics is None or name in metrics]
@@ -425,7 +411,7 @@ class RunPair:
         notes = []
         try:
             replicates = self.first.detector_replicates()
-            results = compare(replicates, self.second.detector_replicates())
+            results = paired.compare(replicates, self.second.detector_replicates())
         except FartherError as error:
             notes.append(f"Metrics of the detectors alone are not tested: {error}")
         subject = Subject("", self.first.report.settings.id_split, "")
@@ -444,16 +430,13 @@ class RunPair:
             split: An OOD split of both.
             metrics: Names of metrics; those that the report compares where None.
         """
-        from farther.evaluation.paired import compare
-        from farther.metrics.catalogue import COMPARED, METRICS
-
         self.check_images(split)
         before = self.first.report.methods[method].splits[split]
         after = self.second.report.methods[method].splits[split]
         results: TestResults = {}
         if self.first.report.settings.replicates:
             replicates = self.first.replicates(method, split)
-            results = compare(replicates, self.second.replicates(method, split))
+            results = paired.compare(replicates, self.second.replicates(method, split))
         rows = []
         for name in COMPARED if metrics is None else metrics:
             metric = METRICS[name]
@@ -492,8 +475,6 @@ def compared_runs(
         DataError: a run was not evaluated.
         ParameterError: the runs cannot be compared, or a name is unknown.
     """
-    from farther.evaluation.paired import StoredEvaluation
-
     if runs[0] == runs[1]:
         raise ParameterError(f"--runs compares two runs; {runs[0]} was named twice")
     pair = RunPair(StoredEvaluation(root, runs[0]), StoredEvaluation(root, runs[1]))
@@ -542,8 +523,6 @@ def compare(
         DataError: a run was not evaluated.
         ParameterError: the runs cannot be compared, or a name is unknown.
     """
-    import polars as pl
-
     selection = Selection(None, splits, methods, metrics)
     rows, _ = compared_runs(Path(folder) / "artifacts", (first, second), selection)
     cells = []
@@ -579,10 +558,6 @@ def _metrics_of_pair(
     pair: RunPair, names: Sequence[str] | None
 ) -> tuple[list[str] | None, list[str] | None]:
     """The metrics of the detectors, and those of methods, that a user names; None for all."""
-    from farther.evaluation.groups import GROUPS
-    from farther.evaluation.paired import detector_metrics
-    from farther.metrics.catalogue import METRICS
-
     if not names:
         return None, None
     known_own = detector_metrics(pair.first.report)

@@ -13,6 +13,7 @@ import typer
 from farther.command.output import next_step
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
+from farther.pipeline import ROOT, write_pipeline
 from farther.text.terminal import say, working
 
 
@@ -77,7 +78,6 @@ def init(
     """
     with working("starting"):  # which imports much
         from farther import projects
-        from farther.pipeline import ROOT, write_pipeline
 
     check = "farther doctor"
     if folder != Path():
@@ -140,8 +140,6 @@ def _prompt_detector() -> list[Path]:
 
 def _rewrite_pipeline(folder: Path) -> None:
     """Writes dvc.yaml for this version."""
-    from farther.pipeline import write_pipeline
-
     has_clip = bool(Project(folder / "params.yaml").section("embed"))
     write_pipeline(folder, clip=has_clip)
     say(f"wrote {folder / 'dvc.yaml'}")

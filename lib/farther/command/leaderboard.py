@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from farther.command.committed import read_committed
 from farther.command.project import argument
 from farther.text.terminal import say
 
@@ -32,7 +33,6 @@ def leaderboard(
       farther benchmark leaderboard .@v1.0 .@main
       farther benchmark leaderboard https://example.org/group/project.git@main
     """
-    from farther.command.committed import read_committed
     from farther.report.common_runs import count_runs
     from farther.report.leaderboard import StoredRun, read_stored_runs, write_leaderboard
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -223,8 +224,6 @@ def metrics(
       farther list metrics nOSE
       farther explain number voc-vos knn coco_near nose
     """
-    from dataclasses import asdict
-
     from farther.metrics.catalogue import METRICS, metric_name
 
     definitions = list(METRICS.values())
@@ -248,8 +247,6 @@ def metrics(
 
 def _metric_facts(definition: Metric) -> list[tuple[str, str]]:
     """(name, text) of each field of a metric's definition that is not empty, but for LaTeX."""
-    from dataclasses import asdict
-
     facts = []
     for key, value in asdict(definition).items():
         text = value

@@ -11,6 +11,7 @@ import typer
 from farther.command.output import next_step, paragraph
 from farther.command.project import PARAMS, BenchmarkName, Params, Project
 from farther.errors import DataError, ParameterError
+from farther.tables.writing import write_aside
 from farther.text.terminal import say
 
 #: Maximum number of leaks that are printed.
@@ -65,7 +66,6 @@ def negatives(
     from farther.images.clip import Encoder, EncoderParams
     from farther.naming.registry import build
     from farther.similarity.negatives import MiningParams, mine_negatives
-    from farther.tables.writing import write_aside
 
     if out.is_dir():
         raise ParameterError(f"{out} is a folder: name a text file")

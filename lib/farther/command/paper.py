@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from farther.command.output import table as as_text
 from farther.command.project import PARAMS, Params, Project, metrics, option, splits
 from farther.errors import ParameterError
 from farther.errors import choose as known_name
+from farther.tables.writing import write_aside
 from farther.text.terminal import say
 
 if TYPE_CHECKING:
@@ -250,8 +252,6 @@ def _metrics(runs: Sequence[Run], names: Sequence[str] | None) -> list[Metric]:
 
 def _for_terminal(table: Any) -> str:
     """A table for the terminal: one line per row, and a column per split and metric."""
-    from farther.command.output import table as as_text
-
     heads = list(table.labels)
     for split, metric in table.columns:
         heads.append(f"{split} {metric.title}")
@@ -346,8 +346,6 @@ def _curves(
 
 def _write(content: str | bytes, out: Path | None) -> None:
     """Writes a file whole or not at all, or prints a text."""
-    from farther.tables.writing import write_aside
-
     if out is None:
         say(content, end="")
         return

@@ -9,9 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from farther.command.committed import uncommitted
+from farther.command.init import begin
 from farther.command.output import as_json, next_step, table
 from farther.command.project import PARAMS, Json, argument, option
 from farther.errors import ParameterError, choose, shorten
+from farther.pipeline import profiles, write_named_files, write_pipeline
+from farther.tables.writing import write_aside
 from farther.text.terminal import say
 
 #: The folder that profiles name for data.
@@ -20,8 +23,6 @@ DATA = "/data"
 
 def _known(*_: Any) -> dict[str, Path]:
     """{name: file} of each profile."""
-    from farther.pipeline import profiles
-
     return profiles()
 
 
@@ -49,11 +50,8 @@ def profile(
       farther doctor && farther repro report
       git switch main                              # back to the demo
     """
-    from farther.command.init import begin
     from farther.params import parse
-    from farther.pipeline import write_named_files, write_pipeline
     from farther.tables.files import read_text
-    from farther.tables.writing import write_aside
 
     known = _known()
     if name is None:

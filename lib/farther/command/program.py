@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+import farther
 from farther.command import (
     bundle,
     check_objects,
@@ -183,8 +184,6 @@ def _top(
     ] = False,
 ) -> None:
     if version:
-        import farther
-
         say(f"farther {farther.__version__}")
     elif context.invoked_subcommand is None:
         say(context.get_help())

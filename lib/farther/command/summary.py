@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project
 from farther.command.stored_metrics import since_commit
+from farther.errors import DataError
 from farther.text.terminal import say
 
 #: Differences up to this are of rounding: another processor adds in another order.
@@ -228,8 +230,6 @@ def open_report(
       farther open
       farther open artifacts/report/deploy.html
     """
-    from farther.errors import DataError
-
     page = report
     if report.is_dir() or not report.suffix:
         page = report / "index.html"
@@ -241,8 +241,6 @@ def open_report(
 
 def show_page(page: Path) -> None:
     """Opens a page in the browser; without a display, its path is printed."""
-    import webbrowser
-
     page = page.resolve()
     if not _has_display() or not webbrowser.open(page.as_uri()):
         say(page)

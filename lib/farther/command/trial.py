@@ -10,6 +10,7 @@ import typer
 from farther.command.output import hanging, next_step
 from farther.command.project import argument, option
 from farther.command.summary import show_page
+from farther.pipeline import ROOT
 from farther.text.terminal import say, working
 
 
@@ -38,7 +39,6 @@ def try_(
       farther try best.pt photos --labels labels --images 50
     """
     with working("starting"):  # which imports much
-        from farther.pipeline import ROOT
         from farther.projects.class_matching import Lookup
         from farther.projects.trial import try_detector, write_page
 

@@ -188,6 +188,7 @@ def _images(path: Path) -> Iterator[_Image]:
         DataError: the file is absent, damaged, or has another structure.
     """
     try:
+        # Optional.
         import h5py
     except ImportError:
         raise ParameterError(

@@ -34,6 +34,8 @@ from farther.naming.registry import STRICT
 from farther.tables.endings import is_image, is_unread_image, is_video
 from farther.tables.folders import files_below, in_unicode
 
+# Imported in functions: OpenCV, which only videos need.
+
 #: Frames per second of a video whose file does not contain the rate.
 USUAL_FPS = 25.0
 #: JPEG quality of frames.

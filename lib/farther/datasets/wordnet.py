@@ -29,6 +29,8 @@ from farther.tables.endings import YAML, has_ending
 from farther.tables.files import is_file
 from farther.tables.folders import listed, resolved
 
+# Imported in functions: nltk, an optional package.
+
 #: Files that a folder of WordNet has.
 NEEDED = ("index.noun", "data.noun")
 #: Largest number of bytes of a file of WordNet; NLTK reads its lines without a limit.

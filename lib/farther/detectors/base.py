@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     Network = TypeVar("Network", bound=torch.nn.Module)
 
+# Imported in functions: PyTorch, which takes seconds, and the command does not need.
+
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 #: An image: pixels, a file, or a PIL image.

@@ -101,6 +101,7 @@ def machine() -> Machine:
 
 
 def _gpu() -> str | None:
+    # PyTorch takes seconds.
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None

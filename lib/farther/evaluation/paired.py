@@ -14,6 +14,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.replicates import read_replicates
 from farther.evaluation.results import (
     CLOSED_SET_KEYS,
@@ -94,8 +95,8 @@ class StoredEvaluation:
             DataError: the run was evaluated without replicates, or its regions are absent or not
                 those that were evaluated.
         """
+        # It imports SciPy: half a second.
         from farther.evaluation.detector import known_class_replicates
-        from farther.evaluation.inputs import RunInputs
 
         draws = self._draws()
         settings = replace(self.report.settings, user_defined={})

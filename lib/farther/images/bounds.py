@@ -85,6 +85,7 @@ def refuse_larger(
     Raises:
         DataError: it is larger, or the library cannot build it; names the file `path`.
     """
+    # PyTorch takes seconds.
     import torch
 
     with network_errors(path, "built"), torch.device("meta"):

@@ -16,6 +16,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, FartherError, ParameterError, first_line
+from farther.images.bounds import refuse_larger
 from farther.images.clip_config import check_folder
 from farther.images.clip_patches import Patches
 from farther.images.device import inference_mode, torch_device
@@ -26,6 +27,8 @@ from farther.tables.folders import listed
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+# Imported in functions: PyTorch and the packages of CLIP, which take seconds.
 
 #: Beginnings of `model`; the rest is a folder or a name on the hub.
 LOCAL = "local-dir:"
@@ -334,8 +337,6 @@ def _check_preprocessing(model: Any) -> None:
 def _refuse_larger(model: str, folder: Path) -> None:
     """Refuses a folder that describes a larger network than its weights are."""
     import open_clip
-
-    from farther.images.bounds import refuse_larger
 
     # Regular files only: a pipe would never end.
     files = [regular_file(file) for file in listed(folder, "*") if not file.is_dir()]

@@ -16,6 +16,8 @@ from farther.errors import ParameterError
 if TYPE_CHECKING:
     from torch import Tensor
 
+# Imported in functions: PyTorch and open_clip, which take seconds.
+
 
 class Patches:
     """Embeds the patches of images while a CLIP embeds the images.

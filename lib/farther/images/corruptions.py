@@ -16,6 +16,8 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError, choose, shorten
 
+# Imported in functions: packages that only this kind of image needs, some optional.
+
 #: The 15 corruptions of ImageNet-C.
 IMAGENET_C = (
     "gaussian_noise",

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+# Imported in functions: PyTorch, which takes seconds; a classifier of tables needs none.
+
 
 def torch_device(name: str) -> torch.device:
     """The PyTorch device of a name; "auto" is the first GPU, or else the CPU.

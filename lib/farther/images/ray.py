@@ -27,6 +27,8 @@ from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.images.job import Job
 from farther.incremental.code import version_digest
 
+# Imported in functions: Ray, an optional package.
+
 #: The run ends when this number of workers were lost over one shard: the shard itself is the cause.
 LOSSES = 3
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+# Imported in functions: SciPy's linear algebra, a third of a second, and PyTorch.
+
 #: An ndarray or a tensor.
 Array = Any
 

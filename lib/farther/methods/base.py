@@ -332,6 +332,7 @@ class Method(Parameters, ABC):
             DataError: the header is of another kind of detector, or lacks the last layer that the
                 method reads.
         """
+        # It imports PyTorch.
         from farther.methods.torch_form import ScoreModule, header_of
 
         reason = self.no_torch_form()

@@ -251,6 +251,7 @@ class Fused(Method):
 
     def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:
         """See `Method.learn_split`."""
+        # scikit-learn takes a second.
         from sklearn.linear_model import LogisticRegression
 
         log_odds = [self._log_odds_of(known), self._log_odds_of(unknown)]

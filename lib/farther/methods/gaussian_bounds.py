@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+# Imported in functions: SciPy's linear algebra, which takes a third of a second.
+
 #: Exponents by which a class falls behind the largest one that change no digit of a sum: e⁻⁴⁰ is
 #: 4 · 10⁻¹⁸.
 NEGLIGIBLE = 40.0

@@ -16,6 +16,8 @@ import numpy as np
 
 from farther.methods.arrays import normalised, squared_norms, whitened
 
+# Imported in functions: SciPy's linear algebra, which takes a third of a second.
+
 __all__ = [
     "add_class_sums",
     "class_means",

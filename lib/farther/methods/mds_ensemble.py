@@ -150,6 +150,7 @@ class MDSEnsemble(Method):
         self._learn(known, unknown, f"the split {self.ood_split!r}")
 
     def _learn(self, known: RegionsLike, unknown: RegionsLike, place: str) -> None:
+        # scikit-learn takes a second.
         from sklearn.linear_model import LogisticRegressionCV
 
         refuse_other_than_regions(known)

@@ -17,6 +17,8 @@ from farther.methods.arrays import Array, namespace, row_products, squared_norms
 if TYPE_CHECKING:
     import faiss
 
+# Imported in functions: FAISS, an optional package.
+
 #: Products held at once, 16 MiB of float32: what is done with more of them waits for memory.
 PRODUCTS = 4 * 1024 * 1024
 #: Queries whose exact distances are compared at a time, in the processor's cache.

@@ -13,6 +13,8 @@ from farther.methods.base import FitError, Method, Publication, RegionsLike, reg
 from farther.methods.linear_algebra import principal_components
 from farther.methods.rows import Rows
 
+# Imported in functions: scikit-learn, which takes a second.
+
 
 @register("oodl")
 class OODL(Method):

@@ -21,6 +21,8 @@ from farther.methods.base import (
 from farther.methods.rows import Rows
 from farther.tables import Regions
 
+# Imported in functions: scikit-learn, which takes a second.
+
 
 @register("safe")
 class SAFE(Method):

@@ -349,6 +349,7 @@ def _graph(source: BundleSource, folder: Path) -> BundledGraph:
             f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
         )
         raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
+    # It imports PyTorch and its exporter, which takes seconds.
     from farther.monitor.onnx import GraphThresholds, write_graph
 
     proposals = source.proposals

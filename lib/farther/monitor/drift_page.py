@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from farther.monitor.drift import Drift, Rates, format_share
 from farther.monitor.proposal_rates import ProposalRates
+from farther.report.charts import vega as vl
+from farther.report.charts.vega import ChartGroup, Key
+from farther.report.listing import Listing
+from farther.report.site import Site
 from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
-
-if TYPE_CHECKING:
-    from farther.report.charts.vega import ChartGroup, Key
 
 #: Sentences about windows outside their interval that the page shows, the last ones.
 LINES = 50
@@ -48,17 +49,12 @@ def write_drift(drift: Drift, folder: Path, name: str) -> None:
     """
     write_json(folder / "drift.json", drift.to_json())
     if drift.count > 1:
-        from farther.report.site import Site
-
         with write_aside(folder / "drift") as aside, Site(aside) as site:
             site.write("index.html", "drift.html", source=name, **content(drift))
 
 
 def content(drift: Drift) -> dict[str, Any]:
     """Variables of the template `drift.html`."""
-    from farther.report.charts.vega import ChartGroup
-    from farther.report.listing import Listing
-
     caption = _caption(drift)
     lines = [window.describe(name) for window in drift.windows for name in window.outside]
     shares = ChartGroup(_legend(INSIDE, BAND), tuple(_charts(drift, TITLES, (INSIDE, BAND))))
@@ -115,8 +111,6 @@ def _caption(drift: Drift) -> str:
 
 def _proposal_charts(drift: Drift) -> ChartGroup | None:
     """The charts of proposals; None where the bundle has no proposals."""
-    from farther.report.charts.vega import ChartGroup
-
     validation, total = drift.validation.proposals, drift.total.proposals
     if validation is None or total is None:
         return None
@@ -126,8 +120,6 @@ def _proposal_charts(drift: Drift) -> ChartGroup | None:
 
 
 def _legend(inside: str, band: str) -> tuple[Key, ...]:
-    from farther.report.charts.vega import Key
-
     return (
         Key("a window", inside, "●"),
         Key("outside", OUTSIDE, "●"),
@@ -138,8 +130,6 @@ def _legend(inside: str, band: str) -> tuple[Key, ...]:
 
 def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any]:
     """Share of the monitored proposals in each tenth of validation's, by objectness."""
-    from farther.report.charts import vega as vl
-
     if not total.number or not validation.edges:
         return
     tenths = [f"{n + 1}" for n in range(len(total.counts))]
@@ -171,9 +161,6 @@ def _objectness(validation: ProposalRates, total: ProposalRates) -> Iterator[Any
 
 def _charts(drift: Drift, titles: Mapping[str, str], colours: tuple[str, str]) -> Iterator[Any]:
     """One chart per share, over the windows in which it can be compared."""
-    from farther.report.charts import vega as vl
-    from farther.report.charts.vega import Key
-
     inside, band = colours
     x = vl.quantitative("last", title="images", axis={"format": "~s", "tickCount": 5})
     legend = (Key("inside", inside, "●"), Key("outside", OUTSIDE, "●"))

@@ -68,6 +68,7 @@ class Monitored:
         `class_id` is the label; `data` has `class_name`, `unknown` and `id_score`: the method's
         score, of which higher means more in-distribution.
         """
+        # Optional.
         import supervision
 
         return supervision.Detections(

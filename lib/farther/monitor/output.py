@@ -29,6 +29,8 @@ from farther.tables import Header, Regions, RegionsWriter
 from farther.tables.files import inside
 from farther.tables.writing import final_path
 
+# Imported in functions: supervision and OpenCV, which only pictures need.
+
 #: Columns of `scores.parquet` and `images.parquet`.
 COLUMNS: dict[str, dict[str, Any]] = {
     "scores": {

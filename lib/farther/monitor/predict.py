@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from farther.errors import ParameterError
 from farther.monitor.drift import Drift, Window
-from farther.monitor.drift_page import write_drift
 from farther.monitor.monitored import Monitored
 from farther.monitor.output import RESULTS, AnnotatedVideo, Pictures, PredictedTables
 from farther.monitor.sources import Failed, Frame, ImageSource
@@ -222,8 +221,14 @@ def _predict(
         for share in window.left:
             log(f"drift: {window.describe(share)}")
 
+    def write_drift_page() -> None:
+        # It makes charts with the code of reports, whose import takes a second.
+        from farther.monitor.drift_page import write_drift
+
+        write_drift(drift, out, source.name)
+
     with ExitStack() as at_end:
-        at_end.callback(lambda: write_drift(drift, out, source.name))
+        at_end.callback(write_drift_page)
         at_end.callback(lambda: log_drift(drift.close()))
         at_end.callback(tables.close)
         if pictures is not None:

@@ -412,6 +412,7 @@ def _name(address: Path | int | str) -> str:
 def _opencv(address: str | int) -> Any:
     """OpenCV's capture."""
     try:
+        # Only videos need it, and it takes long.
         import cv2
     except ImportError as error:
         raise FartherError(

@@ -14,6 +14,7 @@ def main(*runs: str) -> None:
     """Chooses for runs; for all of params.yaml where none is named, and then measures costs."""
     work_on_runs("farther.pipeline.runs.choose", runs, OUTPUTS)
     if not runs:
+        # It imports readers of images, which the choice does not need.
         from farther.pipeline.costs import measure_costs
 
         # When no other run is worked on: it measures times.

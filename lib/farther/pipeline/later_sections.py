@@ -104,6 +104,7 @@ def _check_section(section: str, name: str, value: Any) -> None:
 
 def _check_method(name: str, values: Mapping[str, Any]) -> None:
     """Checks an entry of `methods`."""
+    # It imports NumPy and Polars, which other sections do not need.
     from farther.scoring.entries import read_entry
 
     entry = read_entry(name, values)

@@ -29,6 +29,8 @@ from farther.naming.parameter_checks import add_descriptions
 from farther.naming.registry import Registry
 from farther.params import NAME
 
+# Imported in functions: the classes of sections, since some import PyTorch.
+
 #: A JSON schema, or a part of one.
 JsonSchema = dict[str, Any]
 
@@ -197,7 +199,7 @@ def variants_of(schemas: Schemas, registry: Registry[Any]) -> dict[str, JsonSche
     return schema_by_name
 
 
-# The sections. Classes are imported where they are needed: some import PyTorch.
+# The sections.
 
 
 def _demo(schemas: Schemas) -> JsonSchema:

@@ -255,6 +255,7 @@ def _call_on_cluster(
     module: str, run: str, *, resources: Resources, variables: Mapping[str, str]
 ) -> RunResult:
     """The result of a run by a machine of the cluster, which may be lost."""
+    # It imports NumPy and Polars, which other executors do not need.
     from farther.images.ray import call_on_cluster
 
     memory = memory_of(run, resources)

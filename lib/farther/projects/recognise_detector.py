@@ -353,6 +353,7 @@ def _kind(path: Path) -> str:
 
 def _kind_of_torch_file(path: Path) -> str:
     """The probable kind of a file of `torch.save`, or of a pickle; see `_kind`."""
+    # It imports PyTorch.
     from farther.detectors.networks.weights import read_weights
 
     try:

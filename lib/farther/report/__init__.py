@@ -34,6 +34,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         root: The project's folder.
         code: See there.
     """
+    # It imports templates and all pages, which the command does not need.
     from farther.report import write
 
     return write.build(params, root, code)

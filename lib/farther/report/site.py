@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -219,8 +220,6 @@ class Site:
 @cache
 def _plotting_library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script."""
-    import vl_convert
-
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
 
 

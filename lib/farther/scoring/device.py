@@ -47,6 +47,7 @@ def torch_device(device: Device) -> str | None:
     if device == "cpu":
         return None
     if has_gpu():
+        # PyTorch takes seconds.
         import torch
 
         if torch.cuda.is_available():

@@ -141,6 +141,7 @@ def _by_blocks(queries: np.ndarray, reference: np.ndarray) -> Nearest:
 
 def _by_faiss(queries: np.ndarray, reference: np.ndarray) -> Nearest:
     """`nearest` by a flat index of FAISS."""
+    # Optional.
     import faiss
 
     index = faiss.IndexFlatIP(reference.shape[1])

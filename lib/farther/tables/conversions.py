@@ -18,6 +18,8 @@ from farther.tables.arguments import array_of, class_names, floats, integers, nu
 from farther.tables.header import unique_names
 from farther.tables.library_results import label_numbers, ultralytics_boxes, weight_and_bias
 
+# Imported in functions: the libraries that are converted to, which are optional.
+
 #: The largest index of a class that the column `label` holds.
 LARGEST_LABEL = int(np.iinfo(np.int16).max)
 

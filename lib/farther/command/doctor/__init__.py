@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from farther.command.doctor.inspection import Inspection
 from farther.command.output import as_json, coloured, hanging, next_step, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import PROBLEMS, FartherError, Finding
+from farther.pipeline.stages import STAGES
 from farther.text.terminal import say, working
 
 #: Topics that are printed first, in this order.
@@ -119,10 +121,8 @@ def examine(project: Project, *, quick: bool = False) -> list[Finding]:
 
 def _checks(project: Project, *, quick: bool) -> dict[str, Callable[[], Iterable[Finding]]]:
     """{topic: check} of packages, versions, and stages in their order."""
-    from farther.command.doctor.inspection import Inspection
     from farther.command.doctor.packages import packages
     from farther.command.doctor.versions import versions
-    from farther.pipeline.stages import STAGES
 
     inspection = Inspection(project.params, quick)
     checks: dict[str, Callable[[], Iterable[Finding]]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farther.command.doctor.images import count_subset_images, has_regions, images_per_split
 from farther.command.doctor.measured import Measured, measure_detector, measure_pass
@@ -18,11 +18,18 @@ from farther.command.doctor.method_cost import evaluation_seconds, method_cost
 from farther.command.doctor.sampling import REGIONS, sample_benchmark, sample_images
 from farther.command.output import duration, hanging, paragraph, size
 from farther.command.project import Project
+from farther.curation import subsets_used
+from farther.detectors import Detector, of_entry
+from farther.detectors.imported import Imported
+from farther.detectors.passes import read_passes
 from farther.errors import FartherError, ParameterError, choose
-
-if TYPE_CHECKING:
-    from farther.detectors import Detector
-    from farther.tables import Regions
+from farther.evaluation.cost import timed
+from farther.evaluation.settings import EvaluationSettings
+from farther.images.read import open_image
+from farther.naming.registry import build
+from farther.scoring.entries import read_entry
+from farther.tables import Regions
+from farther.tables.files import digest
 
 
 @dataclass(frozen=True)
@@ -101,9 +108,6 @@ def totals(costs: Sequence[StageCost]) -> dict[str, float]:
 
 def _ingest(project: Project, dataset: str, sample: int) -> StageCost:
     """Reading and hashing each image; parsing annotations is not measured."""
-    from farther.curation import subsets_used
-    from farther.evaluation.cost import timed
-
     stage = f"ingest@{dataset}"
     root = project.section("datasets")[dataset].get("root")
     files = sample_images(project.folder / str(root), sample)
@@ -128,18 +132,12 @@ def _ingest(project: Project, dataset: str, sample: int) -> StageCost:
 
 def _read_image(file: Path) -> tuple[Any, str]:
     """Size and digest of an image file, as `ingest` computes them."""
-    from farther.images.read import open_image
-    from farther.tables.files import digest
-
     with open_image(file) as image:
         return image.size, digest(file)
 
 
 def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
     """The stages of one run: infer, with its passes; fit and score, of each method; evaluate."""
-    from farther.detectors import of_entry
-    from farther.detectors.imported import Imported
-
     entry = project.section("detectors")[run]
     detector = of_entry(entry)
     if isinstance(detector, Imported):
@@ -216,8 +214,6 @@ class _RunCosts:
         self, batch_size: int, regions_by_pass: dict[str | None, Regions]
     ) -> Iterator[StageCost]:
         """The costs of passes; adds their regions to `regions_by_pass`."""
-        from farther.detectors.passes import read_passes
-
         passes = read_passes(self.run, self.entry.get("passes"), self.project.encoder)
         for name, extra_inference in passes.items():
             stage = f"infer@{self.run}: pass {name}"
@@ -250,9 +246,6 @@ class _RunCosts:
 
         The rest takes less.
         """
-        from farther.evaluation.settings import EvaluationSettings
-        from farther.naming.registry import build
-
         section = dict(self.project.section("evaluate"))
         settings = build(EvaluationSettings, "evaluate", section)
         splits = list(self.project.benchmark(str(self.entry["benchmark"])).splits)
@@ -284,8 +277,6 @@ def _method(
     Raises:
         FartherError: the entry is not valid, or the method cannot be used on the regions.
     """
-    from farther.scoring.entries import read_entry
-
     entry = read_entry(name, params or {})
     regions = regions_by_pass.get(entry.pass_name)
     if regions is None:

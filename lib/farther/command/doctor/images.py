@@ -8,6 +8,10 @@ from typing import Any
 
 from farther.command.doctor.pipeline import DEMO_ROOT
 from farther.command.project import Project
+from farther.curation.enrichment import enrichment
+from farther.datasets.sizes import images_of
+from farther.tables.documents import read_yaml
+from farther.tables.parquet import count_rows
 
 
 def images_per_split(project: Project, benchmark: str) -> dict[str, int | None]:
@@ -19,8 +23,6 @@ def images_per_split(project: Project, benchmark: str) -> dict[str, int | None]:
     Returns:
         {split: number of images}; None where it is unknown.
     """
-    from farther.tables.parquet import count_rows
-
     checked = project.benchmark(benchmark)
     sources = dict(checked.id_sources)
     for name, split in checked.splits.items():
@@ -41,8 +43,6 @@ def images_per_split(project: Project, benchmark: str) -> dict[str, int | None]:
 
 def _most_candidates(project: Project, benchmark: str) -> int | None:
     """Maximum number of candidates per distance that `enrich` lists; None without an entry."""
-    from farther.curation.enrichment import enrichment
-
     entry = project.section("enrich").get(benchmark)
     if entry is None:
         return None
@@ -54,9 +54,6 @@ def count_subset_images(project: Project, dataset: str, subset: str) -> int | No
 
     Counted where `ingest` ran, else the subset's size in the demo or as published.
     """
-    from farther.datasets.sizes import images_of
-    from farther.tables.parquet import count_rows
-
     params = project.section("datasets").get(dataset) or {}
     table = project.artifacts / "tables" / dataset / subset / "images.parquet"
     if table.is_file() and is_made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
@@ -112,8 +109,6 @@ def _recorded(lock: Path, changed: int) -> dict[str, Any]:
     Returns:
         {stage: {key: value}}: a section that a stage has as a whole also has a key per entry.
     """
-    from farther.tables.documents import read_yaml
-
     document = read_yaml(lock)
     stages: dict[str, Any] = {}
     if isinstance(document, dict):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from farther.command.doctor.machine import GIB
 from farther.command.output import size
+from farther.detectors import Detector
+from farther.detectors.passes import Pass
+from farther.evaluation.cost import timed
+from farther.images.inputs import as_pixels
+from farther.tables import Regions
 from farther.tables.folders import listed
-
-if TYPE_CHECKING:
-    from farther.detectors import Detector
-    from farther.detectors.passes import Pass
-    from farther.tables import Regions
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,6 @@ def measure_pass(
     """
     import torch
 
-    from farther.images.inputs import as_pixels
-
     extra_inference.check(detector)
     prepared = []
     image_ids = []
@@ -96,8 +95,6 @@ def measure_pass(
 
 
 def _measured(call: Callable[[], Regions], images: int) -> Measured:
-    from farther.evaluation.cost import timed
-
     seconds, regions = timed(call)
     return Measured(images, seconds / images, _peak(), regions)
 
@@ -108,8 +105,6 @@ def _peak() -> str:
 
     if torch.cuda.is_available():
         return f"{torch.cuda.max_memory_allocated() / GIB:.1f} GiB of GPU memory"
-    import resource
-    import sys
 
     unit = 1 if sys.platform == "darwin" else 1024
     return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB:.1f} GiB of memory"

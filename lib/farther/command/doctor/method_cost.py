@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from farther.command.doctor.sampling import REGIONS, repeat_regions
 from farther.command.output import size
-
-if TYPE_CHECKING:
-    from farther.evaluation.settings import EvaluationSettings
-    from farther.methods.base import Method
-    from farther.scoring.entries import MethodEntry
-    from farther.tables import Regions
+from farther.evaluation.cost import timed
+from farther.evaluation.settings import EvaluationSettings
+from farther.methods.base import Method
+from farther.metrics import ood, open_set
+from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
+from farther.metrics.statistics import bootstrap
+from farther.scoring.entries import MethodEntry
+from farther.tables import Objects, Regions
 
 #: The largest power of growth: each region with each other.
 QUADRATIC = 2.0
@@ -85,8 +89,6 @@ def method_cost(
 
 def _time_method(method: Method, regions: Regions, count: int) -> _Timing:
     """Fits a method on the first regions, and scores all of them."""
-    from farther.evaluation.cost import timed
-
     fit, _ = timed(lambda: method.fit(regions[:count]), tries=2)
     state = 0
     for name, value in vars(method).items():
@@ -119,8 +121,6 @@ def evaluation_seconds(sampled: Regions, settings: EvaluationSettings) -> float:
 
     They are matched with objects, and metrics are computed on all bootstrap resamples.
     """
-    from farther.evaluation.cost import timed
-
     seconds, _ = timed(_evaluation(repeat_regions(sampled), settings))
     return seconds
 
@@ -130,13 +130,6 @@ def _evaluation(regions: Regions, settings: Any) -> Callable[[], None]:
 
     The regions are also those of the ID split.
     """
-    import numpy as np
-
-    from farther.metrics import ood, open_set
-    from farther.metrics.open_set.outcomes import MatchingRules, OpenSetSplit
-    from farther.metrics.statistics import bootstrap
-    from farther.tables import Objects
-
     on_objects = regions[::3]
     objects = Objects(
         image_id=on_objects.image_id,

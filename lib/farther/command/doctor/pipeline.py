@@ -10,6 +10,9 @@ from typing import Any
 
 from farther.command.project import Project
 from farther.errors import PROBLEMS, Finding
+from farther.pipeline import CLIP, DEMO, ROOT, dvc_yaml
+from farther.pipeline.params_schema import SECTION_BY_NAME
+from farther.tables.documents import read_yaml
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -23,8 +26,6 @@ DEMO_ROOT = "artifacts/demo/"
 
 def pipeline(project: Project) -> list[Finding]:
     """One finding for each value or file that dvc.yaml needs and that is not there."""
-    from farther.tables.documents import read_yaml
-
     file = project.folder / "dvc.yaml"
     if not file.is_file():
         text = "not here: `farther init` or `farther benchmark profile` writes it"
@@ -44,8 +45,6 @@ def pipeline(project: Project) -> list[Finding]:
 
 def _misspelt(project: Project) -> Iterator[Finding]:
     """Sections that nothing reads and whose names resemble a section that is absent."""
-    from farther.pipeline.params_schema import SECTION_BY_NAME
-
     absent = [name for name in SECTION_BY_NAME if name not in project.params]
     for name in project.params:
         if name in SECTION_BY_NAME:
@@ -75,8 +74,6 @@ def _state(file: Path) -> Finding:
 
 def _is_of_this_version(text: str) -> bool:
     """Whether a text is farther's own dvc.yaml, or one that it writes into projects."""
-    from farther.pipeline import CLIP, DEMO, ROOT, dvc_yaml
-
     if text == (ROOT / "dvc.yaml").read_text(encoding="utf-8"):
         return True
     return text in (dvc_yaml(DEMO), dvc_yaml((*DEMO, *CLIP)))
@@ -90,8 +87,6 @@ def _missing(project: Project, name: str, stage: dict[str, Any]) -> Iterator[Fin
         name: Name of the stage.
         stage: Its entry in dvc.yaml.
     """
-    from farther.pipeline.params_schema import SECTION_BY_NAME
-
     body = stage.get("do", stage)
     deps = body.get("deps") or []
     params = body.get("params") or []

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from farther.command.project import Project
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from farther.tables import Regions
+from farther.datasets import image_roots
+from farther.datasets.presence import EXTRACTED
+from farther.tables import Regions
+from farther.tables.endings import is_image
+from farther.tables.folders import files_below
 
 #: Maximum number of image files of a dataset that are listed for each one in the sample.
 LISTED = 50
@@ -43,10 +46,6 @@ def _image_files(root: Path) -> Iterator[Path]:
     Those that `ingest` extracted are left out unless they are the root: it is the folder of
     extracted images for a dataset whose files hold its images.
     """
-    from farther.datasets.presence import EXTRACTED
-    from farther.tables.endings import is_image
-    from farther.tables.folders import files_below
-
     for file in files_below(root):
         is_extracted = EXTRACTED in file.relative_to(root).parts
         if is_image(file) and not is_extracted:
@@ -61,8 +60,6 @@ def sample_benchmark(project: Project, benchmark: str, count: int) -> list[Path]
         benchmark: The benchmark.
         count: Number of images that the shares are of.
     """
-    from farther.datasets import image_roots
-
     checked = project.benchmark(benchmark)
     datasets = {}
     for name, _ in checked.id_sources.values():
@@ -79,8 +76,6 @@ def sample_benchmark(project: Project, benchmark: str, count: int) -> list[Path]
 
 def repeat_regions(regions: Regions) -> Regions:
     """`REGIONS` regions: the sample's, repeated with a little noise in their features."""
-    import numpy as np
-
     repeated = regions[np.arange(REGIONS) % len(regions)]
     changed: dict[str, Any] = {"region_id": np.arange(REGIONS)}
     if regions.header.whole_images:  # one region per image

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from farther.command.comparison import evaluated_method
 from farther.command.output import as_json, coloured, next_step, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
 from farther.errors import DataError, ParameterError, choose
@@ -203,6 +202,8 @@ def _of_id_images(
     project: Project, report: Evaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
+    from farther.command.comparison import evaluated_method
+
     method = evaluated_method(report, method)
     method_results = report.methods[method]
     results = method_results.misclassification
@@ -238,6 +239,7 @@ def _of_split(
     project: Project, report: Evaluation, method: str, split: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on an OOD split."""
+    from farther.command.comparison import evaluated_method
     from farther.evaluation.files import RunFiles
     from farther.evaluation.groups import GROUPS
 

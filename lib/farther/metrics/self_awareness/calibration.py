@@ -21,6 +21,8 @@ from farther.naming.registry import Parameters
 from farther.tables import Objects, Regions
 from farther.tables.arguments import floats, instance, one_of
 
+# Imported in functions: parts of SciPy and scikit-learn that only fitting needs.
+
 Kind = Literal["linear", "histogram", "isotonic", "temperature", "platt"]
 
 #: Bins of histogram binning, each with about as many detections; a class with few has fewer, of at

@@ -14,6 +14,8 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import vl_convert
+
 from farther.report.charts.vega import FIGURES, without_links
 from farther.text.escaping import spreadsheet
 from farther.text.printable import printable_texts
@@ -87,8 +89,6 @@ def _title(metadata: Mapping[str, str]) -> str:
 
 def draw(spec: Mapping[str, Any], format_: str) -> bytes:
     """Content of a figure's file in one of `FORMATS`."""
-    import vl_convert
-
     # SVG has no control characters: one of them would end this process.
     drawing = vl_convert.vegalite_to_svg(printable_texts(spec))
     svg = _with_units(drawing, 1, "in")
