@@ -160,8 +160,9 @@ class RunEntry(Schema):
         weights: The checkpoint, the folder of a model, or the file of detections. For some adapters
             the name of a model on the hub, `owner/name`.
         params: Parameters of the adapter.
-        classes: The ID class, as the rules file writes it, of each of the detector's classes whose
-            name differs; null for a class that is not an ID class: its detections count as unknown.
+        classes: The ID class, as the class mapping writes it, of each of the detector's classes
+            whose name differs; null for a class that is not an ID class: its detections count as
+            unknown.
         threshold: Keys of the section `threshold`, in the place of those there, for this run alone.
         passes: Extra inference (MC dropout, test-time augmentation, ensembles, crops, …), by a name
             that a method's `pass` gives.

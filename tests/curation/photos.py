@@ -73,7 +73,7 @@ def curate_photos(
     """A benchmark with a near and a far split of photos, curated.
 
     Args:
-        rules: The rules file.
+        rules: The class mapping.
         categories_by_image: The categories of the objects of each photo.
         params: Further parameters of the benchmark.
     """

@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from tests.support.messages import ABSENT
 
 from farther.curation.candidates import CANDIDATES, candidate_mask, write_candidates
 from farther.errors import DataError
@@ -66,5 +67,5 @@ def test_a_file_of_candidates_is_read_back_and_damage_is_named(tmp_path):
         path.write_text(text)
         with pytest.raises(DataError, match=problem):
             candidate_mask(path, "photos", "pool", ["x"])
-    with pytest.raises(DataError, match="the file does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         candidate_mask(tmp_path / "none.csv", "photos", "pool", ["x"])

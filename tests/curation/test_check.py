@@ -28,10 +28,10 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
         ({"most": {"trian": 5}}, ["are neither ID nor OOD splits"]),
         ({"id": "lvis"}, ["unknown dataset 'lvis'"]),
         ({"shifted": {"c3": C3}}, ["'voc_shifted'"]),
-        ({"rules": "voc.yaml"}, ["voc.yaml: rules files belong in data/benchmarks"]),
+        ({"rules": "voc.yaml"}, ["voc.yaml: class mappings belong in data/benchmarks"]),
         (
             {"rules": "data/benchmarks/../../voc.yaml"},
-            ["voc.yaml: rules files belong in data/benchmarks"],
+            ["voc.yaml: class mappings belong in data/benchmarks"],
         ),
         ({"rules": "data/benchmarks/none.yaml"}, ["none.yaml: the file does not exist"]),
         ({"splits": {"x": {**NEAR, "vocabulary": "lvis"}}}, ["no rules for the vocabulary 'lvis'"]),
@@ -53,7 +53,7 @@ ELSEWHERE = {**NEAR, "candidates": "c.csv"}
         ({"decisions": "data/decisions/cut.csv"}, ["cut.csv: row 2: expected 8 values, found 2"]),
         (
             {"rules": "voc.yaml", "decisions": "here.csv", "splits": {"x": ELSEWHERE}},
-            ["rules files belong", "decisions belong", "c.csv: the file does not exist"],
+            ["class mappings belong", "decisions belong", "c.csv: the file does not exist"],
         ),
     ],
 )

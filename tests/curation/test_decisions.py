@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from tests.support.labelled import labelled
+from tests.support.messages import ABSENT
 
 from farther.curation import (
     Categories,
@@ -245,7 +246,7 @@ def test_another_header_a_wrong_encoding_and_an_absent_file_are_refused(bench):
     with pytest.raises(DataError, match="not UTF-8"):
         bench.curate()
     bench.file.path.unlink()
-    with pytest.raises(DataError, match="the file does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         bench.curate()
 
 

@@ -1,4 +1,4 @@
-"""The rules files: their form, and what those that come with farther say."""
+"""The class mappings: their form, and what those that come with farther say."""
 
 import re
 from itertools import pairwise

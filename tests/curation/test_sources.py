@@ -2,6 +2,7 @@
 
 import pytest
 from tests.support.labelled import labelled
+from tests.support.messages import OUTSIDE
 
 from farther.curation import LabelledImages
 from farther.curation.sources import smallest_by_digest
@@ -47,7 +48,7 @@ def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
         ParameterError, match=r"no subset of 'photos' is called 'test'\. Known: val"
     ):
         tables.source("photos", "test")
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         tables.source("../tables/photos", "val")
 
 

@@ -365,7 +365,7 @@ def divided(rules: Path, count: int, **options: str) -> dict[str, set[str]]:
     """Names of the images of each part of a subset.
 
     Args:
-        rules: The rules file.
+        rules: The class mapping.
         count: Number of frames of the subset.
         options: Further parameters of each part.
     """

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.datasets.conftest import ACCENT, DECOMPOSED, coco_reader, tables
+from tests.support.messages import ABSENT
 
 from farther.datasets.file_names import RESPELLED, canonical_name
 from farther.datasets.ingest import ingest
@@ -31,7 +32,7 @@ def test_an_image_in_another_spelling_is_found_and_listed_once(lay, tmp_path, an
 
 def test_a_name_that_two_files_have_in_other_spellings_is_not_guessed(lay, tmp_path):
     reader = coco_reader(lay, ["X.jpg"], ["x.jpg", "x.JPG"])
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         ingest(reader, "pets", tmp_path / "out")
 
 
@@ -45,7 +46,7 @@ def test_an_exact_name_is_always_the_file(lay, tmp_path):
 @pytest.mark.parametrize("name", ["..\\x.jpg", "%2e%2e/x.jpg", "a\\..\\..\\x.jpg"])
 def test_no_spelling_leads_out_of_the_folder(lay, tmp_path, name):
     (tmp_path / "x.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         ingest(coco_reader(lay, [name], []), "pets", tmp_path / "out")
 
 

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
 from tests.support.cases import slow_but
+from tests.support.messages import ABSENT
 from torch import nn
 from torchvision import models
 from torchvision.models import resnet18
@@ -407,7 +408,7 @@ def test_a_file_that_does_not_fit_is_refused(path, small, tmp_path):
         tmp_path / "wrapped.safetensors",
     )
     assert create(tmp_path / "wrapped.safetensors").header().classes == CLASSES
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         create(tmp_path / "absent.pth").header()
 
 

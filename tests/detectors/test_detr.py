@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from safetensors.torch import load_file, save_file
 from scipy.optimize import linear_sum_assignment
 from tests.support.cases import slow_but
+from tests.support.messages import NOT_FINITE, NOT_WEIGHTS, OUTSIDE
 from torch import nn
 
 from farther import detectors
@@ -623,7 +624,7 @@ def test_a_shard_outside_its_folder_is_not_read(tmp_path, folders):
     (folder / "model.safetensors.index.json").write_text(
         '{"weight_map": {"a": "../model.safetensors"}}'
     )
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         make_detector(folder).header()
 
 
@@ -836,7 +837,7 @@ def test_a_file_that_would_run_code_runs_none(tmp_path, folders):
         pickle.dump(Payload(str(tmp_path / "ran")), file, protocol=2)
     torch.save({"state_dict": {"a": Payload(str(tmp_path / "ran"))}}, tmp_path / "evil.pt")
     for name in ("evil.ckpt", "evil.pt"):
-        with pytest.raises(DataError, match="not a weights-only PyTorch file"):
+        with pytest.raises(DataError, match=NOT_WEIGHTS):
             make_detector(tmp_path / name, config=folders("rt_detr")).header()
     assert not (tmp_path / "ran").exists()
 
@@ -854,7 +855,7 @@ def test_numbers_that_are_not_finite_are_an_error(tmp_path, images):
     network = make_network("rt_detr")
     class_head(network).weight.data[0, 0] = float("nan")
     detector = make_detector(save_folder(tmp_path, "rt_detr", network))
-    with pytest.raises(DataError, match="not a finite number"):
+    with pytest.raises(DataError, match=NOT_FINITE):
         detector.detect(images)
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from scipy.special import softmax
 from tests.support.cases import slow_but
+from tests.support.messages import ABSENT, NOT_WEIGHTS
 from torchvision.models.detection import fasterrcnn_resnet50_fpn
 from torchvision.ops import roi_align
 
@@ -379,11 +380,11 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     )
     broken.write_bytes(b"not at all")
     code.write_bytes(pickle.dumps(print, protocol=2))
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         create(absent).header()
     with pytest.raises(DataError, match="not a readable safetensors file"):
         create(broken).header()
-    with pytest.raises(DataError, match="not a weights-only PyTorch file"):
+    with pytest.raises(DataError, match=NOT_WEIGHTS):
         create(code, classes=CLASSES).header()
 
 

@@ -44,8 +44,8 @@ def test_the_refusal_names_both_lists_and_the_mapping_to_write():
         "Where only the names differ, map them in the run's entry, as in "
         "`classes: {airplane: aeroplane}`. "
         "A class that means unknown objects is mapped to null, as in `classes: {airplane: null}`. "
-        "What a detector was taught is not unknown to it: the rules file needs all its classes as "
-        "id_classes"
+        "What a detector was taught is not unknown to it: the class mapping needs all its "
+        "classes as id_classes"
     )
     assert check_classes(DETECTOR, {"airplane": "aeroplane"}, ["aeroplane", "dog", "tv"]) == []
 

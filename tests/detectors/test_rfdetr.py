@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from tests.support.messages import NOT_FINITE
 from tests.support.rfdetr import (
     CLASSES,
     GROUPS,
@@ -336,5 +337,5 @@ def test_a_checkpoint_that_would_run_code_runs_none(save, tmp_path):
 
 def test_numbers_that_are_not_finite_are_an_error(save, state):
     broken = {**state, "class_embed.bias": torch.full((ROWS,), float("nan"))}
-    with pytest.raises(DataError, match="not a finite number"):
+    with pytest.raises(DataError, match=NOT_FINITE):
         make_detector(save(model=broken)).detect(picture())

@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from tests.detectors.test_faster_rcnn import blotches
 from tests.support.cases import slow_but
+from tests.support.messages import ABSENT
 from torchvision.models import detection
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign, nms, roi_align
 
@@ -319,7 +320,7 @@ def test_files_that_do_not_fit_are_refused(frozen, tmp_path):
         DataError, match=r"cls_logits\.weight': expected 9 rows for each class.* found 10"
     ):
         create(tmp_path / "other.pth", architecture="resnet50_fpn").header()
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         create(tmp_path / "absent.pth").header()
     with pytest.raises(ParameterError, match="classes"):
         detectors.create("retinanet", weights=tmp_path / "model.pth")

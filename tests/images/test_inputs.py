@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.support.messages import ABSENT
 
 from farther.errors import DataError
 from farther.images.inputs import as_pixels, images_of, is_one
@@ -57,7 +58,7 @@ def test_what_is_not_an_image_is_named_with_its_number_and_what_it_is(image, fou
 def test_a_text_is_the_path_of_a_file(tmp_path):
     Image.fromarray(COLOURS).save(tmp_path / "a.png")
     assert (as_pixels(str(tmp_path / "a.png"), "a") == COLOURS).all()
-    with pytest.raises(DataError, match="the file does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         as_pixels("hello", "hello")
 
 

@@ -22,6 +22,7 @@ from tests.images.speckles import (
     content,
     spoil,
 )
+from tests.support.messages import OUTSIDE
 
 from farther.detectors.inference import DetectorModel
 from farther.errors import DataError, FartherError, ParameterError
@@ -301,7 +302,7 @@ def test_an_unknown_dataset_is_refused_before_anything_is_done(world):
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd"])
 def test_files_outside_of_their_root_are_refused(world, name):
     world.images = world.images.with_columns(file=[*world.images.file[:12], name])
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         world.run("a")
 
 

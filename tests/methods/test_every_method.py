@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tests.support.messages import NOT_FITTED
 
 from farther import methods
 from farther.errors import DataError, ParameterError
@@ -205,9 +206,9 @@ def test_a_method_reads_nothing_that_it_does_not_say(name, make):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if create(n).learns])
 def test_scoring_before_fitting_says_so(name, make):
-    with pytest.raises(FitError, match="not fitted"):
+    with pytest.raises(FitError, match=NOT_FITTED):
         create(name).score(make())
-    with pytest.raises(FitError, match="not fitted"):
+    with pytest.raises(FitError, match=NOT_FITTED):
         create(name).save("anywhere")
 
 
@@ -215,7 +216,7 @@ def test_a_method_whose_fit_failed_is_not_fitted(make):
     method = methods.create("ddu", jitter=0.0)
     with pytest.raises(FitError, match="does not factorise"):
         method.fit(make(60, dimensions=64))
-    with pytest.raises(FitError, match="not fitted"):
+    with pytest.raises(FitError, match=NOT_FITTED):
         method.score(make(5, dimensions=64))
 
 

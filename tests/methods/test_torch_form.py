@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.methods.test_every_method import NAMES, create
 from tests.support.cases import slow_but
+from tests.support.messages import NOT_FITTED
 
 from farther import Method, methods, register
 from farther.errors import DataError, ParameterError
@@ -252,7 +253,7 @@ def test_other_widths_than_those_that_a_layer_was_fitted_on_are_refused(make):
 
 
 def test_methods_of_another_state_or_detector_are_refused(make, tmp_path):
-    with pytest.raises(FitError, match="not fitted"):
+    with pytest.raises(FitError, match=NOT_FITTED):
         methods.create("knn").to_torch()
     regions = make(seed=1)
     react = create("react").fit(regions)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 from tests.monitor.conftest import DEMO, Deployed, make, scene
+from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles
@@ -106,7 +107,7 @@ def test_changed_classes_and_paths_out_of_the_folder_are_refused(deployed):
         Bundle.load(changed(folder, header={**info["header"], "classes": classes}))
     detector = {**info["detector"], "weights": "../other.safetensors"}
     changed(folder, header=info["header"], detector=detector)
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         Bundle.load(folder).detector("cpu")
 
 

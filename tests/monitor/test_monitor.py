@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from tests.detectors.test_open_vocabulary import write_folder
 from tests.monitor.conftest import DEMO, Deployed, make, scene
 from tests.support.cases import slow_but
+from tests.support.messages import ABSENT
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from transformers import AutoConfig, AutoModelForImageClassification
@@ -338,7 +339,7 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     assert [one.image_id for one in found] == ["a", "d"]
     assert [name for name, _ in failures] == ["b", "c"]
     assert "does not exist" in failures[0][1]
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         list(monitor.stream(given))
 
     grey = np.asarray(Image.fromarray(pixels).convert("L"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.projects.files import coco, picture, results
+from tests.support.messages import ABSENT
 
 from farther.command.program import main
 from farther.errors import DataError, ParameterError
@@ -120,7 +121,7 @@ def test_limits_out_of_range_are_refused(photos, values, problem):
 
 
 def test_what_is_no_detector_and_what_is_no_image_is_named(photos, tmp_path):
-    with pytest.raises(DataError, match="does not exist"):
+    with pytest.raises(DataError, match=ABSENT):
         try_detector(tmp_path / "none.pt", photos)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty"):

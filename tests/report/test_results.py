@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError, ParameterError
 from farther.report.results import read_runs
@@ -52,5 +53,5 @@ def test_a_run_on_an_unknown_benchmark_is_refused(params, tmp_path):
 
 def test_a_run_name_that_leaves_the_folder_is_refused(params, tmp_path):
     params["detectors"] = {"../elsewhere": params["detectors"]["pets-net"]}
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         read_runs(params, tmp_path)

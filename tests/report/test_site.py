@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError
 from farther.incremental.keyed import Keyed
@@ -240,7 +241,7 @@ def test_names_from_datasets_are_text_and_never_markup(report, read):
 
 def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
     site = Site(tmp_path / "site")
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         site.write_text("../elsewhere.js", "")
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError
 from farther.tables.files import inside
@@ -10,7 +11,7 @@ from farther.tables.files import inside
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", "."])
 def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str):
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         inside(tmp_path, name)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support.cases import drawn_cases
+from tests.support.messages import OUTSIDE
 from tests.training.tiny import CLASSES, RT_DETR, SQUARE, KilledError
 
 from farther import detectors
@@ -189,7 +190,7 @@ def test_an_absent_or_odd_table_is_named(ingested, tmp_path):
         DataError, match=r"tables/nothing/categories\.json: the file does not exist"
     ):
         run("faster_rcnn", tmp_path, ingested, dataset="nothing")
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         run("faster_rcnn", tmp_path, ingested, dataset="../..")
     objects = ingested[0] / "tables/shapes/val/objects.parquet"
     objects.unlink()

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from PIL import Image
+from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError
 from farther.tables import Objects
@@ -41,7 +42,7 @@ def test_an_image_that_changed_since_it_was_ingested_is_refused(samples, tmp_pat
 def test_a_file_name_cannot_leave_the_root(tables, tmp_path):
     images, objects = tables
     images = images.with_columns(file=["../secret.png", *images.file[1:]])
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         Samples(images, objects, tmp_path / "pictures", CLASSES)[0]
 
 

@@ -47,7 +47,7 @@ def init(
         str | None, option("MODEL", "open_clip model that proposes near categories.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace params.yaml and the rules file.")
+        bool, typer.Option("--force", help="Replace params.yaml and the class mapping.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write nothing; print what would be assumed.")
@@ -61,10 +61,10 @@ def init(
     Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow), folders of images per
     class, and images without boxes; checkpoints (Ultralytics, torchvision, Detectron2,
     transformers, ONNX) and files of detections (COCO results, CSV, Ultralytics' txt, supervision,
-    FiftyOne, MMDetection). Writes params.yaml, a rules file that says which categories the detector
-    knows, and an empty file of decisions, and prints what it assumed, with the lines where it can
-    be changed. A new folder also gets the pipeline, git and DVC. Prompts for what is not given.
-    With --wordnet or --clip, categories similar to an ID class are proposed.
+    FiftyOne, MMDetection). Writes params.yaml, a class mapping that says which categories the
+    detector knows, and an empty file of decisions, and prints what it assumed, with the lines where
+    it can be changed. A new folder also gets the pipeline, git and DVC. Prompts for what is not
+    given. With --wordnet or --clip, categories similar to an ID class are proposed.
 
     \b
     MODEL is local-dir:FOLDER, hf-hub:OWNER/NAME, or ARCHITECTURE:WEIGHTS.

@@ -39,7 +39,7 @@ def profile(
     A profile is a complete file of parameters: datasets, benchmarks, detectors and methods of one
     experiment. It replaces params.yaml, which DVC reads, so everything else works as before: `dvc
     repro`, `dvc exp run -S`, a git branch for each profile. Comments are kept. A params.yaml with
-    uncommitted changes is replaced only with --force. Rules files and published tables that it
+    uncommitted changes is replaced only with --force. Class mappings and published tables that it
     names are written if they are absent; a new folder also gets the pipeline.
 
     \b

@@ -18,7 +18,7 @@ from farther.errors import DataError, Finding, choose, refused
 #: The folder of decisions, which `curate` depends on.
 DECISIONS = Path("data/decisions")
 
-#: The folder of rules files, whose digests `code` writes.
+#: The folder of class mappings, whose digests `code` writes.
 RULES = Path("data/benchmarks")
 
 
@@ -67,9 +67,9 @@ def _check_datasets(checked: Benchmark, known: Iterable[str]) -> None:
 
 
 def _check_rules(checked: Benchmark) -> None:
-    """Checks the rules file, the names in it, and the vocabulary of each split."""
+    """Checks the class mapping, the names in it, and the vocabulary of each split."""
     if not _is_within(checked.rules, RULES):
-        problem = f"rules files belong in {RULES}, which stage `code` depends on"
+        problem = f"class mappings belong in {RULES}, which stage `code` depends on"
         raise DataError(problem, file=checked.rules)
     rules = read_rules(checked)
     rules.open_hierarchy()

@@ -29,7 +29,7 @@ _MEASURES = ("path", "wu_palmer", "leacock_chodorow")
 
 @dataclass(config=STRICT, frozen=True, kw_only=True)
 class ClassesBy(Parameters):
-    """Sorting of classes that no list of the rules file names, by similarity to an ID class.
+    """Sorting of classes that no list of the class mapping names, by similarity to an ID class.
 
     Args:
         similarity: The similarity of two names; see `farther.datasets.hierarchy.NameSimilarity`.
@@ -37,8 +37,8 @@ class ClassesBy(Parameters):
         overlap_above: Lowest similarity at which a class overlaps with an ID class; 1: the same
             kind.
         hierarchy: WordNet's `dict` folder, or a YAML file
-            (`farther.datasets.hierarchy.HierarchyFile`), relative to the rules file.
-        synsets: File that maps class names to synsets, relative to the rules file; see
+            (`farther.datasets.hierarchy.HierarchyFile`), relative to the class mapping.
+        synsets: File that maps class names to synsets, relative to the class mapping; see
             `read_synsets`.
         leacock_chodorow: See `farther.datasets.wordnet.WordNetParams`.
 

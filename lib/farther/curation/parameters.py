@@ -82,14 +82,14 @@ class RuledImages(ImageSource):
 
     Args:
         dataset, subset: Dataset and subset of the images.
-        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
+        vocabulary: Key of the dataset's names in the class mapping; by default the dataset's name.
     """
 
     vocabulary: str | None = None
 
     @property
     def names(self) -> str:
-        """Key of the dataset's names in the rules file."""
+        """Key of the dataset's names in the class mapping."""
         return self.vocabulary or self.dataset
 
 
@@ -239,7 +239,7 @@ class Benchmark(Parameters):
 
     Args:
         id: The ID dataset, in the section `datasets`.
-        rules: The class mapping (rules file): which categories of the datasets are ID classes, and
+        rules: The class mapping: which categories of the datasets are ID classes, and
             which are near.
         splits: The OOD splits by name.
         shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
@@ -252,7 +252,7 @@ class Benchmark(Parameters):
         most: Largest number of images of an ID or OOD split, by name: those whose names have the
             smallest digests, so that a larger number adds images and replaces none. Thousands of
             regions are often enough to fit a score.
-        protocol: The lists of the rules file that apply, by their name under its `protocols`.
+        protocol: The lists of the class mapping that apply, by their name under its `protocols`.
         empty: What is done with an OOD image without any labelled object. Nothing unknown is
             labelled there that could be found or missed, so `remove` is the default (FMIYC keeps
             images with labelled unknowns only).

@@ -48,7 +48,7 @@ class CategoryRule(Parameters):
 
     Args:
         kind: `ID class` and `overlap` remove the image, `near` puts it into the near split.
-        category: The category, as the rules file writes it.
+        category: The category, as the class mapping writes it.
         id_class: The ID class that it is, overlaps with, or is near to.
         similarity: Similarity of the two names, where it decided; see `ClassesBy`.
     """
@@ -84,7 +84,7 @@ class _Lists(Parameters):
 
 @dataclass(config=STRICT, kw_only=True)
 class _RulesFile(Parameters):
-    """A rules file with the names of its ID classes."""
+    """A class mapping with the names of its ID classes."""
 
     id_classes: dict[str, dict[str, list[str]]]
     protocols: dict[str, _Lists]
@@ -93,7 +93,7 @@ class _RulesFile(Parameters):
 
 @dataclass(config=STRICT, kw_only=True)
 class _NamedRulesFile(_RulesFile):
-    """A rules file whose ID classes are a list, with their names in another file."""
+    """A class mapping whose ID classes are a list, with their names in another file."""
 
     id_classes: list[str]  # type: ignore[assignment]
     names: str
@@ -104,18 +104,18 @@ class Rules:
     """The rules of a benchmark under one protocol.
 
     Args:
-        path: The rules file (YAML). `id_classes` lists the ID classes as the dataset `vocabulary`
-            calls them; the file `names` (see `farther.datasets.ClassNames`; relative to the rules
-            file) gives their names in other datasets. Without these two, `id_classes` gives each ID
-            class with its names by dataset. `protocols` gives, for each protocol, the lists
-            `overlap` and `near`, by dataset vocabulary and ID class. With `classes_by` (see
-            `ClassesBy`), classes that no list names are sorted by the similarity of their names to
-            the ID classes', but for those of the list `far`, by dataset vocabulary. With
-            `every_class_listed`, people have sorted all classes: one that no list names is refused,
-            and similarity decides nothing. A protocol may extend another one: its lists are added
-            to the other's, and the other's `classes_by` counts if it has none. `similar` lists
-            groups of ID classes that are easily confused, for the diagnosis of errors; a class may
-            be in several, or in none.
+        path: The class mapping, a YAML file. `id_classes` lists the ID classes as the dataset
+            `vocabulary` calls them; the file `names` (see `farther.datasets.ClassNames`; relative
+            to the class mapping) gives their names in other datasets. Without these two,
+            `id_classes` gives each ID class with its names by dataset. `protocols` gives, for each
+            protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. With
+            `classes_by` (see `ClassesBy`), classes that no list names are sorted by the similarity
+            of their names to the ID classes', but for those of the list `far`, by dataset
+            vocabulary. With `every_class_listed`, people have sorted all classes: one that no list
+            names is refused, and similarity decides nothing. A protocol may extend another one: its
+            lists are added to the other's, and the other's `classes_by` counts if it has none.
+            `similar` lists groups of ID classes that are easily confused, for the diagnosis of
+            errors; a class may be in several, or in none.
         protocol: Name of one of the file's protocols.
         division: Divides the file's ID classes: the known ones are the ID classes. Rules on an
             unknown class, and on categories that overlap with one or are near to one, do not count.
@@ -176,7 +176,7 @@ class Rules:
             self._add_far(lists.far)
 
     def _known_classes(self, division: Division) -> tuple[str, ...]:
-        """The known classes of a division; an error about them names the rules file."""
+        """The known classes of a division; an error about them names the class mapping."""
         try:
             return division.known_classes(self._all_classes)
         except ParameterError as error:
@@ -454,7 +454,7 @@ def read_rules(benchmark: Benchmark, root: str | Path = ".") -> Rules:
 
     Args:
         benchmark: The benchmark.
-        root: The project's folder, which the path of the rules file is relative to.
+        root: The project's folder, which the path of the class mapping is relative to.
 
     Raises:
         DataError, ParameterError: see `Rules`; or the benchmark is of another class.
@@ -480,7 +480,7 @@ def _read(path: Path) -> _RulesFile:
     if isinstance(content.get("id_classes"), list):
         form = _NamedRulesFile
     try:
-        return build(form, "rules file", {str(key): value for key, value in content.items()})
+        return build(form, "class mapping", {str(key): value for key, value in content.items()})
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
 

@@ -165,8 +165,8 @@ def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
-        DataError: a table, the rules file or the decisions file is damaged, a decision is on what
-            does not exist, or an argument is of another class.
+        DataError: a table, the class mapping or the decisions file is damaged, a decision is on
+            what does not exist, or an argument is of another class.
     """
     instance(benchmark, Benchmark, "benchmark")
     _refuse_other_than_tables(tables)
@@ -465,7 +465,7 @@ def fates_by_rules(
     Args:
         benchmark: The benchmark.
         tables: The ingested tables of its datasets.
-        rules: Its rules file.
+        rules: Its class mapping.
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.

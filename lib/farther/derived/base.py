@@ -40,8 +40,8 @@ class SceneSelection(Parameters):
     Args:
         dataset, subset: Dataset and subset of the images.
         most: Largest number of images, selected as by a benchmark's `most`; all when None.
-        rules: A rules file: only images of its ID classes, labelled by their names.
-        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
+        rules: A class mapping: only images of its ID classes, labelled by their names.
+        vocabulary: Key of the dataset's names in the class mapping; by default the dataset's name.
     """
 
     dataset: str
@@ -55,7 +55,7 @@ class SceneSelection(Parameters):
 
         Raises:
             ParameterError: a dataset, subset or vocabulary is unknown.
-            DataError: a table or the rules file is damaged.
+            DataError: a table or the class mapping is damaged.
         """
         images = tables.source(self.dataset, self.subset)
         categories = tables.categories(self.dataset)

@@ -40,10 +40,10 @@ class Paste(Derived):
     An image and its scene differ in these objects only.
 
     Args:
-        rules: The rules file that decides which classes are unknown.
-        vocabulary: The rules file's name for the vocabulary of the cut-outs' categories.
+        rules: The class mapping that decides which classes are unknown.
+        vocabulary: The class mapping's name for the vocabulary of the cut-outs' categories.
         cutouts: The source of the cut-outs, and its parameters.
-        protocol: The lists of the rules file that apply, by their name under its `protocols`.
+        protocol: The lists of the class mapping that apply, by their name under its `protocols`.
         categories: Unknown categories to paste; all when empty.
         pasting: How cut-outs are pasted into a scene.
 

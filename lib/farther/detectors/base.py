@@ -129,23 +129,6 @@ class Detector(Adapter):
             detector={**header.detector, "proposals": asdict(selection)},
         )
 
-    def replay(self, prepared: list) -> Replay:
-        """Detects objects in one batch of prepared images, so that its rows can be recomputed.
-
-        The network's output for the same rows can then be computed for other images, with gradients
-        or with dropout.
-
-        Raises:
-            ParameterError: this kind of detector cannot do so; `can_replay` is False.
-            DataError: see `forward`.
-        """
-        raise ParameterError(f"detector {self.name!r}: its rows cannot be recomputed")
-
-    @property
-    def can_replay(self) -> bool:
-        """True if the adapter has `replay`."""
-        return type(self).replay is not Detector.replay
-
     def scaled(self, factor: float) -> Self:
         """This detector with another size of the network's input; the network is shared.
 
@@ -300,7 +283,7 @@ class ReplayDetector(Detector):
 
     @abstractmethod
     def detection(self, prepared: list) -> Replay:
-        """The network's output for a batch of prepared images; see `Detector.replay`."""
+        """The network's output for a batch of prepared images; see `replay`."""
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
@@ -320,7 +303,7 @@ class ReplayDetector(Detector):
     ) -> tuple[Replay, tuple[Regions, ...]]:
         """The tables of `forward_proposals`, and the network's output that they come from.
 
-        Passes go on with that output, see `Detector.replay`: the images do not go through the
+        Passes go on with that output, see `replay`: the images do not go through the
         network again.
         """
         with network_errors(self.weights), ordinary_tensors():
@@ -348,9 +331,27 @@ class ReplayDetector(Detector):
         return tables
 
     def replay(self, prepared: list) -> Replay:
-        """See `Detector.replay`."""
+        """Detects objects in one batch of prepared images, so that its rows can be recomputed.
+
+        The network's output for the same rows can then be computed for other images, with gradients
+        or with dropout.
+
+        Raises:
+            DataError: see `Detector.forward`.
+        """
         with ordinary_tensors():
             return self.detection(prepared)
+
+
+def recomputable(detector: Detector) -> ReplayDetector:
+    """The detector, if its rows can be recomputed.
+
+    Raises:
+        ParameterError: they cannot.
+    """
+    if not isinstance(detector, ReplayDetector):
+        raise ParameterError(f"detector {detector.name!r}: its rows cannot be recomputed")
+    return detector
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -379,8 +380,10 @@ class LayeredDetector(Detector):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class BoxDetector(Detector):
-    """Base of the networks that detect boxes.
+class LatentDetector(LayeredDetector):
+    """Base of the networks that detect boxes, and whose column `latent` is pooled from a layer.
+
+    See FMIYC, Appendix F.2.4, for `latent`.
 
     Args:
         score_threshold: Detections below this score are discarded. Keep it low: the operating
@@ -388,20 +391,6 @@ class BoxDetector(Detector):
         max_detections: Largest number of detections per image; the best are kept.
         nms_iou: Of two detections of one class that overlap by more than this IoU, the better one
             is kept.
-    """
-
-    score_threshold: Fraction = 0.05
-    max_detections: Count = 100
-    nms_iou: Fraction = 0.5
-
-
-@dataclass(config=STRICT, kw_only=True)
-class LatentDetector(LayeredDetector, BoxDetector):
-    """Base of the networks whose column `latent` is pooled from an inner layer.
-
-    See FMIYC, Appendix F.2.4.
-
-    Args:
         protocol: "paper", or "published-code" for the columns of the code published with FMIYC. It
             gives the default of parameters that refer to it.
         latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the
@@ -414,6 +403,9 @@ class LatentDetector(LayeredDetector, BoxDetector):
             implies it.
     """
 
+    score_threshold: Fraction = 0.05
+    max_detections: Count = 100
+    nms_iou: Fraction = 0.5
     protocol: Protocol = "paper"
     latent_size: Count | None = None
     latent_sampling: int | None = None

@@ -495,7 +495,7 @@ class FCOS(DenseDetector):
     and the parameters.
 
     Args:
-        nms_iou: See `BoxDetector`; the default is torchvision's.
+        nms_iou: See `LatentDetector`; the default is torchvision's.
     """
 
     nms_iou: Fraction = 0.6

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farther.detectors.base import Detector, recomputable
 from farther.detectors.settings import ProposalSelection
 from farther.detectors.splits import region_ids
 from farther.errors import DataError
@@ -21,7 +22,6 @@ from farther.incremental.keyed import key_of
 from farther.tables import Header, Images, Regions, RegionsFolder, RegionsWriter, Table
 
 if TYPE_CHECKING:
-    from farther.detectors.base import Detector, ReplayDetector
     from farther.detectors.passes.base import Pass
 
 
@@ -97,7 +97,7 @@ class DetectorModel(Model):
         A pass without usable values has no rows for the batch, so that the regions do not depend on
         it.
         """
-        detector = cast("ReplayDetector", self.detector)
+        detector = recomputable(self.detector)
         replay, tables = detector.detect_for_passes(prepared, image_ids, self.selections)
         pass_tables = []
         for shared_pass in self.passes:

@@ -95,7 +95,7 @@ def check_classes(
     raise ParameterError(
         f"{message} A class that means unknown objects is mapped to null, as in "
         f"`classes: {{{extra[0]}: null}}`. What a detector was taught is not unknown to it: the "
-        "rules file needs all its classes as id_classes"
+        "class mapping needs all its classes as id_classes"
     )
 
 

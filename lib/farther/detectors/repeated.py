@@ -16,7 +16,15 @@ from pydantic.dataclasses import dataclass
 from scipy.cluster.hierarchy import fcluster, linkage
 from torchvision.ops import box_iou
 
-from farther.detectors.base import Count, Detector, Fraction, register, registry
+from farther.detectors.base import (
+    Count,
+    Detector,
+    Fraction,
+    ReplayDetector,
+    recomputable,
+    register,
+    registry,
+)
 from farther.detectors.networks.replay import CandidateReplay, Dropout
 from farther.detectors.passes.moments import Moments
 from farther.errors import DataError, ParameterError
@@ -81,9 +89,8 @@ class Repeated(Detector):
 
     def __post_init__(self) -> None:
         adapter = registry.get(self.of)
-        is_network = issubclass(adapter, Detector)
-        can_replay = issubclass(adapter, Detector) and adapter.replay is not Detector.replay
-        if not is_network or (self.kind == "dropout" and not can_replay):
+        needed = ReplayDetector if self.kind == "dropout" else Detector
+        if not issubclass(adapter, needed):
             raise ParameterError(
                 f"detector 'repeated': parameter 'of': {self.of!r} cannot detect in several passes"
             )
@@ -162,7 +169,7 @@ class Repeated(Detector):
                 Dropout(self.rate, self.seed, number, image_ids, self.where)
                 for number in range(self.passes)
             ]
-            replay: Any = self.members[0].replay(prepared)
+            replay: Any = recomputable(self.members[0]).replay(prepared)
             if self.merge == "candidates":
                 merged = merge_candidates(self._header, replay, passes)
                 return merged_regions(self._header, merged, image_ids)

@@ -72,7 +72,7 @@ class SingleShotDetector(AnchorDetector):
     detection's box, and averages it per channel.
 
     Args:
-        nms_iou: See `BoxDetector`; the default is torchvision's: 0.45 for SSD, 0.55 for SSDLite.
+        nms_iou: See `LatentDetector`; the default is torchvision's: 0.45 for SSD, 0.55 for SSDLite.
         candidates: Number of boxes of each class, the best, that take part in NMS; the default is
             torchvision's: 400 for SSD, 300 for SSDLite.
 

@@ -84,7 +84,7 @@ class Yolo(ReplayDetector, LatentDetector):
     pickle, which is read without running any code that it names.
 
     Args:
-        nms_iou: See `BoxDetector`; the default is that of `predict`.
+        nms_iou: See `LatentDetector`; the default is that of `predict`.
         image_size: Length of the longer side after scaling, in pixels; None takes the checkpoint's.
         logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), from which the
             published code computes its scores. None takes the protocol's.

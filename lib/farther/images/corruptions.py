@@ -8,9 +8,8 @@ by the package imagecorruptions-imaug.
 from __future__ import annotations
 
 import hashlib
-import io
 import threading
-from contextlib import redirect_stdout
+from typing import Any
 
 import numpy as np
 
@@ -130,27 +129,38 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
         raise DataError(
             f"expected {expected}, found {image.dtype} of shape {image.shape}", field="image"
         )
+    package = _package()
+    if kind == "impulse_noise":
+        return _impulse_noise(image, severity, seed)
+
+    # The package draws from NumPy's global generator, and glass_blur from one of its own.
+    options = {"seed": seed} if kind == "glass_blur" else {}
+    with _random_state_lock:
+        before = np.random.get_state()  # noqa: NPY002
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            corrupted = package.corrupt(image, severity=severity, corruption_name=kind, **options)
+        finally:
+            np.random.set_state(before)  # noqa: NPY002
+    return np.asarray(corrupted, dtype=np.uint8)
+
+
+def _package() -> Any:
+    """The package imagecorruptions, which prints nothing.
+
+    It prints where zoom_blur or snow makes a layer of another size than the image, which it mends.
+
+    Raises:
+        ParameterError: it is not installed.
+    """
     try:
         import imagecorruptions
     except ImportError:
         raise ParameterError(
             "corruptions need imagecorruptions-imaug: pip install 'farther[corruptions]'"
         ) from None
-    if kind == "impulse_noise":
-        return _impulse_noise(image, severity, seed)
-
-    # The package draws from NumPy's global generator, and glass_blur from one of its own.
-    options = {"seed": seed} if kind == "glass_blur" else {}
-    with _random_state_lock, redirect_stdout(io.StringIO()):
-        before = np.random.get_state()  # noqa: NPY002
-        np.random.seed(seed)  # noqa: NPY002
-        try:
-            corrupted = imagecorruptions.corrupt(
-                image, severity=severity, corruption_name=kind, **options
-            )
-        finally:
-            np.random.set_state(before)  # noqa: NPY002
-    return np.asarray(corrupted, dtype=np.uint8)
+    imagecorruptions.corruptions.print = lambda *_: None
+    return imagecorruptions
 
 
 def _impulse_noise(image: np.ndarray, severity: int, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Files that params.yaml and rules files name: DVC sees by their digests that one changed.
+"""Files that params.yaml and class mappings name: DVC sees by their digests that one changed.
 
 A text counts where it is the path of a file or folder that exists, relative to the project. A YAML
 or JSON file that is named may name others, relative to its folder or to the project. Left out are
@@ -137,7 +137,7 @@ class NamedFiles:
         return files
 
     def named(self, *keys: str) -> Iterator[NamedFile]:
-        """The files and folders that a part of params.yaml, or a rules file among them, names."""
+        """The files and folders that a part of params.yaml, or of a class mapping, names."""
         own_dependencies = self._own_dependencies(*keys)
         queue: list[NamedFile] = []
         for _, text in texts_of(self._part(*keys), keys):
@@ -209,7 +209,7 @@ class NamedFiles:
         """The file or folder that a text names relative to another folder, if there is one."""
         if not text or len(text) > LONGEST or "\0" in text or "\n" in text:
             return []
-        # Rules files have thousands of texts: `Path` takes many times as long.
+        # Class mappings have thousands of texts: `Path` takes many times as long.
         joined = os.path.join(base, text)  # noqa: PTH118
         if joined not in self._paths:
             self._paths[joined] = self._counted(joined)

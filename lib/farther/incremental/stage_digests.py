@@ -93,11 +93,12 @@ PIPELINE_MODULES = (
     *STAGE_CODE,
     "code_digests",
     "costs",
+    "described_keys",
     "first",
     "later_sections",
     "params_reference",
-    "sections",
-    "value_types",
+    "params_schema",
+    "reruns",
 )
 
 #: The code of what stages keep; `names_of` as in a stage.

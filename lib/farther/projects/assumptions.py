@@ -129,7 +129,7 @@ def of_categories(
 
     Args:
         source: The dataset.
-        rules: The rules file.
+        rules: The class mapping.
         protocol: The protocol that its lists are of.
     """
     lists = ("protocols", protocol)

@@ -1,4 +1,4 @@
-"""Files of a project: params.yaml, a rules file, and decisions.
+"""Files of a project: params.yaml, a class mapping, and decisions.
 
 They are new, or existing ones with entries added.
 """
@@ -325,7 +325,7 @@ def add(
 
 
 def _with_categories(rules: str, source: ProjectDataset, protocol: str) -> str:
-    """A rules file with the categories of another OOD dataset."""
+    """A class mapping with the categories of another OOD dataset."""
     macros = _entry_macros()
     for id_class, categories in source.by_class("same").items():
         rules = inserted(rules, ["id_classes", id_class], [f"{source.name}: {_flow(categories)}"])

@@ -56,7 +56,7 @@ class TrainingDivision(Division):
     """Division of a benchmark: a detector learns known classes, from images without unknown ones.
 
     Args:
-        rules: The benchmark's rules file.
+        rules: The benchmark's class mapping.
         known, seed: As in the benchmark; see `farther.curation.Division`.
     """
 

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
@@ -208,7 +209,7 @@ def test_no_link_leaves_the_folder_of_its_dataset(project, tmp_path, name):
     images = Images.read(file)
     Images(**{**images.columns(), "file": ["ok.png", "ok.png", name, "ok.png"]}).write(file)
     found = SplitOutcomes.read(project.run, "wild", root)
-    with pytest.raises(DataError, match="leaves its folder"):
+    with pytest.raises(DataError, match=OUTSIDE):
         split_data(found, project.roots, root.parent)
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveFloat
 from pydantic.dataclasses import dataclass
 from torchvision.ops import box_iou
 
-from farther.detectors.base import Detector, Fraction
+from farther.detectors.base import Detector, Fraction, recomputable
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.passes.base import Pass, register_pass
 from farther.detectors.passes.moments import Moments
@@ -110,7 +110,7 @@ class Augment(Pass):
         self, detector: Detector, prepared: Sequence[PreparedViews], image_ids: list[str]
     ) -> Regions:
         """Moments over the same proposals in each view."""
-        replay: Any = detector.replay([views.prepared[0] for views in prepared])
+        replay: Any = recomputable(detector).replay([views.prepared[0] for views in prepared])
         regions = replay.regions(image_ids)
         moments = Moments(self.header(detector))
         moments.add(regions.logits, regions.box)

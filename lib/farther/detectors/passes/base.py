@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
+from farther.detectors.base import Detector, ReplayDetector
 from farther.errors import ParameterError
 from farther.naming.registry import STRICT, Parameters, Registry, parameters
 from farther.tables import Header, Regions
@@ -29,7 +30,6 @@ from farther.tables import Header, Regions
 if TYPE_CHECKING:
     from torch import nn
 
-    from farther.detectors.base import Detector
     from farther.detectors.networks.replay import Replay
 
 PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes", "register_pass")
@@ -148,12 +148,12 @@ class Pass(Parameters, ABC):
 
 
 def check_replay(extra_pass: Pass, detector: Detector) -> None:
-    """Refuses a detector whose rows cannot be recomputed (`Detector.replay`).
+    """Refuses a detector whose rows cannot be recomputed (`ReplayDetector.replay`).
 
     Raises:
         ParameterError: they cannot.
     """
-    if not detector.can_replay:
+    if not isinstance(detector, ReplayDetector):
         problem = "its rows cannot be recomputed with other weights or of another image"
         raise ParameterError(
             f"pass {extra_pass.name!r} does not work with detector {detector.name!r}: {problem}"

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Detector
+from farther.detectors.base import Detector, recomputable
 from farther.detectors.networks.replay import Dropout, Replay
 from farther.detectors.networks.taps import find_module
 from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
@@ -64,7 +64,7 @@ class DropoutPass(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        return self.after_detection(detector, detector.replay(prepared), image_ids)
+        return self.after_detection(detector, recomputable(detector).replay(prepared), image_ids)
 
     def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
         """See `Pass.after_detection`."""

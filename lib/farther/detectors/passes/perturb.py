@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from farther.detectors.base import Detector, Fraction
+from farther.detectors.base import Detector, Fraction, recomputable
 from farther.detectors.networks.replay import Replay, RowOutputs
 from farther.detectors.passes.base import Pass, check_replay, register_pass
 from farther.detectors.settings import to_numpy
@@ -168,7 +168,7 @@ class Perturb(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        return self.after_detection(detector, detector.replay(prepared), image_ids)
+        return self.after_detection(detector, recomputable(detector).replay(prepared), image_ids)
 
     def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
         """See `Pass.after_detection`."""

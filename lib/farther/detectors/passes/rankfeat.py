@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from farther.detectors.base import Detector
+from farther.detectors.base import Detector, recomputable
 from farther.detectors.networks.faster_rcnn import BOX_HEAD
 from farther.detectors.networks.replay import Dropout, Replay, RowOutputs
 from farther.detectors.networks.taps import find_module
@@ -87,7 +87,7 @@ class RankFeat(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        return self.after_detection(detector, detector.replay(prepared), image_ids)
+        return self.after_detection(detector, recomputable(detector).replay(prepared), image_ids)
 
     def after_detection(self, detector: Detector, replay: Replay, image_ids: list[str]) -> Regions:
         """See `Pass.after_detection`."""
