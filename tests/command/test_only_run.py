@@ -9,7 +9,7 @@ from tests.evaluation.deployable import PARAMS, lay
 from farther.command import main
 from farther.command.bundle import _arguments as bundle_arguments
 from farther.command.bundle import _names as bundle_names
-from farther.command.explain.number import _names as number_names
+from farther.command.explain import _names_of_number as number_names
 from farther.command.project import Project
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run

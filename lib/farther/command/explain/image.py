@@ -5,17 +5,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from farther.command.output import as_json, coloured, next_step, paragraph, table
-from farther.command.project import PARAMS, Json, Params, Project, argument, option
+import polars as pl
+
+from farther.command.output import coloured, paragraph, table
+from farther.command.project import Project
+from farther.curation.fates import Fates, reason_of
+from farther.datasets import image_roots
 from farther.errors import DataError, ParameterError, choose
+from farther.evaluation.files import RunFiles
+from farther.tables import RegionsFolder
+from farther.tables.annotations import UNLABELLED
+from farther.tables.files import csv_rows
+from farther.tables.folders import listed
+from farther.tables.parquet import collected, scan_parquet
+from farther.tables.stored import ingest_warnings
 from farther.text.escaping import of_spreadsheet
 from farther.text.printable import printable_line
-from farther.text.terminal import say
-
-if TYPE_CHECKING:
-    import polars as pl
 
 #: Maximum number of names that are searched for a similar one.
 SEARCHED = 20_000
@@ -28,53 +35,6 @@ class Subset(NamedTuple):
 
     dataset: str
     subset: str
-
-
-def image(
-    name: Annotated[str, argument("IMAGE", "Image id, file name, or path (its end is enough).")],
-    benchmark: Annotated[str | None, option("NAME", "Only this benchmark.", "benchmarks")] = None,
-    run: Annotated[
-        str | None, option("RUN", "With --method: the run; by default the only one.", "detectors")
-    ] = None,
-    method: Annotated[
-        str | None, option("METHOD", "Show outcomes with this method.", "methods")
-    ] = None,
-    json: Json = False,
-    params: Params = PARAMS,
-) -> None:
-    """Explain why an image is in a split, or in none.
-
-    Shows the file, every annotated object, and for each benchmark the split, the rule and the
-    object that decided, people's decisions, and the similarity to ID images where `stratify` ran.
-    With --run and --method, also which objects the run found, misclassified or missed, as the stage
-    `evaluate` wrote it.
-
-    \b
-    Examples:
-      farther explain image 000000000139
-      farther explain image val2017/000000000139.jpg --benchmark voc
-      farther explain image 000000000139 --run voc-vos --method knn
-    """
-    if run is not None and method is None:
-        raise ParameterError("outcomes belong to a run and a method: give --method, too")
-    project = Project(params)
-    if method is not None:
-        run = project.run(run)
-        if project.section("methods"):
-            method = project.method(method)
-        benchmark = project.section("detectors")[run]["benchmark"]
-    explanation = explain_image(project, name, benchmark)
-    if run is not None and method is not None:
-        _add_outcomes(explanation, project, run, method)
-    if json:
-        say(as_json(explanation))
-        return
-    say("\n".join(_to_text(explanation)))
-    steps = []
-    for reviewed, places in explanation["benchmarks"].items():
-        if any("fate" in place for place in places):
-            steps.append(f"farther benchmark review {reviewed}")
-    next_step(*steps, "farther open")
 
 
 def explain_image(project: Project, image: str, benchmark: str | None = None) -> dict[str, Any]:
@@ -118,8 +78,6 @@ def explain_image(project: Project, image: str, benchmark: str | None = None) ->
 
 def _dropped(project: Project, image: str) -> Iterator[dict[str, Any]]:
     """The images of that id, file name or path that `ingest` could not read and left out."""
-    from farther.tables.stored import ingest_warnings
-
     for dataset in project.section("datasets"):
         for warning in ingest_warnings(project.artifacts / "tables" / dataset)["warnings"]:
             if warning["kind"] not in ("image missing", "image unreadable"):
@@ -131,8 +89,6 @@ def _dropped(project: Project, image: str) -> Iterator[dict[str, Any]]:
 
 def _failures(project: Project, benchmark: str, place: dict[str, Any]) -> Iterator[dict[str, str]]:
     """The runs that could not use an image in one of its splits, with the reason."""
-    from farther.tables import RegionsFolder
-
     for run, entry in project.section("detectors").items():
         if entry.get("benchmark") != benchmark:
             continue
@@ -147,11 +103,6 @@ def _failures(project: Project, benchmark: str, place: dict[str, Any]) -> Iterat
 
 def _sources(project: Project, image: str) -> Iterator[dict[str, Any]]:
     """The images of that id, file name or path, one entry per subset that has them."""
-    import polars as pl
-
-    from farther.datasets import image_roots
-    from farther.tables.folders import listed
-
     tables = project.artifacts / "tables"
     roots = image_roots(project.section("datasets"), tables, project.folder)
     is_candidate = (pl.col("image_id") == image) | pl.col("file").str.ends_with(
@@ -256,8 +207,6 @@ def _in_ood_splits(
         image_id: The image.
         subset: Its subset.
     """
-    from farther.curation.fates import Fates, reason_of
-
     splits = []
     for split in candidates:
         if _rows_of_image(folder / split / "images.parquet", image_id):
@@ -284,8 +233,6 @@ def _decisions(
     file: Path | None, project: Project, subset: Subset, image_id: str
 ) -> list[dict[str, str]]:
     """The rows of the decisions file about the image."""
-    from farther.tables.files import csv_rows
-
     if file is None or not (project.folder / file).is_file():
         return []
     lines = list(csv_rows(project.folder / file))
@@ -304,8 +251,6 @@ def _similarity(
     folder: Path, splits: list[str], image_id: str, dataset: str
 ) -> dict[str, Any] | None:
     """The image's row in the similarity table; ids are unique within one dataset and split only."""
-    import polars as pl
-
     is_image = (pl.col("image_id") == image_id) & (pl.col("dataset") == dataset)
     rows = _rows(folder / "images.parquet", is_image & pl.col("split").is_in(splits))
     if not rows:
@@ -313,14 +258,12 @@ def _similarity(
     return rows[0]
 
 
-def _add_outcomes(explanation: dict[str, Any], project: Project, run: str, method: str) -> None:
+def add_outcomes(explanation: dict[str, Any], project: Project, run: str, method: str) -> None:
     """Adds to each place of an OOD image the outcomes of its objects and detections.
 
     Raises:
         DataError: there are none for the image.
     """
-    from farther.evaluation.files import RunFiles
-
     has_outcomes = False
     for benchmark, places in explanation["benchmarks"].items():
         files = RunFiles(run, benchmark, project.artifacts)
@@ -343,15 +286,11 @@ def _add_outcomes(explanation: dict[str, Any], project: Project, run: str, metho
 
 def _rows_of_image(file: Path, image_id: str) -> list[dict[str, Any]]:
     """The rows of a table about an image; none where there is no such table."""
-    import polars as pl
-
     return _rows(file, pl.col("image_id") == image_id)
 
 
 def _rows(file: Path, condition: pl.Expr) -> list[dict[str, Any]]:
     """The rows of a table that meet a condition, read lazily; none where there is no such table."""
-    from farther.tables.parquet import collected, scan_parquet
-
     if not file.is_file():
         return []
     return collected(scan_parquet([file]).filter(condition)).to_dicts()
@@ -359,11 +298,6 @@ def _rows(file: Path, condition: pl.Expr) -> list[dict[str, Any]]:
 
 def _hint(project: Project, image: str) -> str:
     """Similar names: file names for a file name, else ids; or where to begin without tables."""
-    import polars as pl
-
-    from farther.tables.folders import listed
-    from farther.tables.parquet import collected, scan_parquet
-
     files = listed(project.artifacts / "tables", "*/*/images.parquet")
     if not files:
         return " No images are ingested yet: run `farther repro` first"
@@ -381,7 +315,7 @@ def _hint(project: Project, image: str) -> str:
     return f" Did you mean {', '.join(repr(name) for name in similar)}?"
 
 
-def _to_text(explanation: dict[str, Any]) -> Iterator[str]:
+def to_text(explanation: dict[str, Any]) -> Iterator[str]:
     """The lines that are printed."""
     for source in explanation["sources"]:
         yield coloured(f"{source['dataset']} {source['subset']} {source['image_id']}", "head")
@@ -416,8 +350,6 @@ def _object_lines(objects: list[dict[str, Any]]) -> Iterator[str]:
 
 def _remark(annotated: dict[str, Any]) -> str:
     """Flags of an object; an image without boxes has one object, a crowd without a category."""
-    from farther.tables.annotations import UNLABELLED
-
     is_crowd = annotated["is_crowd"]
     is_difficult = annotated["is_difficult"]
     if is_crowd and not is_difficult and annotated["category"] == UNLABELLED:

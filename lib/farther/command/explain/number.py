@@ -3,99 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from farther.command.output import as_json, coloured, next_step, table
-from farther.command.project import PARAMS, Json, Params, Project, argument, metrics, splits
+from farther.command.comparison import evaluated_method
+from farther.command.output import coloured, table
+from farther.command.project import Project
 from farther.errors import DataError, ParameterError, choose
-from farther.text.terminal import counted, say
-
-if TYPE_CHECKING:
-    from farther.evaluation.results import Evaluation, MetricValues
-    from farther.metrics.catalogue import Metric
+from farther.evaluation.files import RunFiles
+from farther.evaluation.groups import GROUPS
+from farther.evaluation.results import CLOSED_SET_KEYS, Evaluation, MetricValues, read_evaluation
+from farther.evaluation.threshold import stored_tau
+from farther.metrics.catalogue import METRICS, Metric, metric_name
+from farther.tables.files import inside
 
 #: Columns of a split in an explanation.
 SPLIT_COLUMNS = ("images", "failed_images", "objects", "regions", "inputs")
-
-
-def _names(project: Project, words: set[str]) -> Iterable[str]:
-    """Names that may come next: runs, then methods, then splits and metrics."""
-    runs = project.section("detectors")
-    methods = project.section("methods")
-    if words.isdisjoint(methods) and "-" not in words:
-        if not words.isdisjoint(runs):
-            return methods
-        if len(runs) == 1:
-            return [*runs, *methods]
-        return runs
-    ood_splits = list(splits(project, words))
-    if not words.isdisjoint(ood_splits):
-        return metrics()
-    if "-" not in words:
-        return ood_splits
-    if not words.isdisjoint(methods):  # METHOD - is followed by a metric
-        return metrics()
-    return [*ood_splits, *metrics()]
-
-
-def number(
-    names: Annotated[
-        list[str],
-        argument(
-            "[RUN] METHOD SPLIT METRIC",
-            "Names under 'detectors' (by default the only run) and under 'methods', an OOD split, "
-            "and a metric (farther list metrics). METHOD is - for metrics of the detector, SPLIT "
-            "is - for metrics of the ID split.",
-            _names,
-        ),
-    ],
-    json: Json = False,
-    params: Params = PARAMS,
-) -> None:
-    """Explain how a metric's value was computed.
-
-    Shows the metric's meaning, its formula with the counts in it, the 95% interval, t* and τ with
-    the rules that chose them, the method's parameters, the checkpoint, the digests of the inputs,
-    and the files and stages involved.
-
-    \b
-    Examples:
-      farther explain number voc-vos knn coco_near nose
-      farther explain number voc-vos - - map          # a metric of the detector
-      farther explain number voc-vos knn - misclassification_aurc
-    """
-    project = Project(params)
-    run, method, split, metric = _arguments(project, names)
-    explanation = explain_number(project, run, method, split, metric)
-    if json:
-        say(as_json(explanation))
-        return
-    say("\n".join(_to_text(explanation)))
-    best = explanation.get("against_best")
-    if best:
-        pair = f"--methods {method} {best['best']}"
-        next_step(f"farther compare --run {run} {pair} --split {split}")
-    else:
-        next_step("farther open")
-
-
-def _arguments(project: Project, names: Sequence[str]) -> tuple[str, str, str, str]:
-    """Run, method, split and metric; the run may be left out where there is one.
-
-    Raises:
-        ParameterError: there are more or fewer names, or the run is left out although there are
-            several.
-    """
-    if len(names) not in (3, 4):
-        raise ParameterError(
-            f"expected [RUN] METHOD SPLIT METRIC, found {counted(len(names), 'name')}; write - "
-            "for METHOD or SPLIT where a metric has none: farther explain number RUN - - mAP"
-        )
-    run = names[0] if len(names) == 4 else None
-    method, split, metric = names[-3:]
-    return project.run(run), method, split, metric
 
 
 def explain_number(
@@ -119,10 +43,6 @@ def explain_number(
         DataError: the run was not evaluated yet.
         ParameterError: one of the names is not known, or the metric was not evaluated for the run.
     """
-    from farther.evaluation.results import read_evaluation
-    from farther.metrics.catalogue import METRICS, metric_name
-    from farther.tables.files import inside
-
     run = project.run(run)
     file = inside(project.artifacts / "evaluation", f"{run}.json")
     if not file.is_file():
@@ -155,8 +75,6 @@ def _refuse_dash(metric: Metric, name: str, what: str) -> None:
 
 def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
-    from farther.evaluation.results import CLOSED_SET_KEYS
-
     if metric.group == "error_budget":
         return _of_error_budget(report, metric)
     results: MetricValues | None = report.classifier
@@ -202,8 +120,6 @@ def _of_id_images(
     project: Project, report: Evaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    from farther.command.comparison import evaluated_method
-
     method = evaluated_method(report, method)
     method_results = report.methods[method]
     results = method_results.misclassification
@@ -239,10 +155,6 @@ def _of_split(
     project: Project, report: Evaluation, method: str, split: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on an OOD split."""
-    from farther.command.comparison import evaluated_method
-    from farther.evaluation.files import RunFiles
-    from farther.evaluation.groups import GROUPS
-
     run = report.run
     id_split = report.settings.id_split
     method = evaluated_method(report, method)
@@ -279,9 +191,6 @@ def _of_split(
 
 def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, Any]:
     """A method's threshold, its parameters, and the regions that it was fitted on."""
-    from farther.evaluation.threshold import stored_tau
-    from farther.tables.files import inside
-
     results = report.methods[method]
     fitted = results.fitted
     file = f"{report.run}/methods/{method}/threshold.json"
@@ -364,7 +273,7 @@ def _fill(formula: str, values: Mapping[str, Any]) -> str:
     return formula.format_map(defaultdict(lambda: "?", values))
 
 
-def _to_text(explanation: dict[str, Any]) -> Iterator[str]:
+def to_text(explanation: dict[str, Any]) -> Iterator[str]:
     """The lines that are printed."""
     splits = explanation["splits"]
     yield coloured(f"{explanation['metric']} = {_value_text(explanation)}", "head")

@@ -2,74 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import typer
+import numpy as np
 
-from farther.command.output import as_json, next_step, paragraph, table
-from farther.command.project import PARAMS, Json, Params, Project, argument, option, splits
+from farther.command.output import paragraph, table
+from farther.command.project import Project
 from farther.errors import DataError, ParameterError, choose
-from farther.text.terminal import say
+from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.image_uncertainties import detection_uncertainties
+from farther.evaluation.self_aware_run import ALL_OOD
+from farther.metrics import ood
+from farther.metrics.self_awareness.image_uncertainty import AGGREGATES, aggregate
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from farther.evaluation.files import RunFiles, RunSplit
+def explain_uncertainty(
+    project: Project,
+    run: str,
+    splits: Sequence[str],
+    aggregates: Sequence[str] = (),
+    *,
+    by_split: bool = False,
+) -> dict[str, Any]:
+    """AUROC of each kind of image uncertainty, ID test images against OOD images.
 
+    Args:
+        project: Its detections are read from `artifacts`.
+        run: Name of the run.
+        splits: Names of OOD splits; none for all whose images show no known objects.
+        aggregates: How uncertainties of an image's detections are aggregated; none for each way.
+        by_split: One column per OOD split, for the first aggregate; else one per aggregate.
 
-def uncertainty(
-    run: Annotated[
-        str | None,
-        argument("RUN", "A run, evaluated or not; by default the only one.", "detectors"),
-    ] = None,
-    split: Annotated[
-        list[str] | None, option("SPLIT", "Only this OOD split; repeatable.", splits)
-    ] = None,
-    aggregate: Annotated[
-        list[str] | None, option("HOW", "sum, mean, min or top-m; repeatable.")
-    ] = None,
-    by_split: Annotated[
-        bool, typer.Option("--by-split", help="One column per OOD split, for the first aggregate.")
-    ] = False,
-    json: Json = False,
-    params: Params = PARAMS,
-) -> None:
-    """Print how well image uncertainty separates ID from OOD.
+    Returns:
+        `run`; `id_split` and `splits`, names; `rows`, one per kind: `uncertainty`, its name, and
+        `auroc`, {column: value}.
 
-    The values are AUROC, ID test images against OOD images.
-
-    An image's uncertainty is an aggregate of those of its detections (Oksuz et al., 2023, Tables 2
-    to 4 and A.9 to A.11): 1 − confidence, entropies of the class, Dempster-Shafer, the box's
-    variance where the detector predicts it, and the negated score of every method that the run has
-    scores for. Nothing is inferred or fitted. Splits whose images also show known objects are left
-    out unless they are named.
-
-    \b
-    Examples:
-      farther explain uncertainty voc-yolov8
-      farther explain uncertainty voc-yolov8 --aggregate top-3 --by-split
-      farther explain uncertainty voc-yolov8 --split coco_near --json
+    Raises:
+        DataError: the run has no detections.
+        ParameterError: a split is unknown, or there is none.
     """
-    from farther.evaluation.files import RunFiles, RunSplit
-    from farther.evaluation.self_aware_run import ALL_OOD
-    from farther.metrics.self_awareness.image_uncertainty import AGGREGATES
-
-    project = Project(params)
-    detectors = project.section("detectors")
-    run = project.run(run)
-    entry = detectors[run]
-    files = RunFiles(run, entry["benchmark"], project.artifacts)
+    files = RunFiles(run, project.section("detectors")[run]["benchmark"], project.artifacts)
     settings = project.section("evaluate")
     id_name = settings.get("id_split", "test")
     if not files.regions(id_name).is_dir():
         advice = f"run `farther repro infer@{run}`"
         raise DataError(f"{run} has no detections yet: {advice}", file=files.regions(id_name))
     id_split = RunSplit(files, id_name)
-    ood_splits = _ood_splits(files, split or [])
+    ood_splits = _ood_splits(files, splits)
     held_out = settings.get("calibration_split", "val")
     methods = list(project.section("methods"))
-    aggregates = aggregate or list(AGGREGATES)
+    aggregates = aggregates or list(AGGREGATES)
     rows: list[dict[str, Any]] = []
     for uncertainty_name, per_split in _uncertainties(
         files, [id_split, *ood_splits], methods, held_out
@@ -85,18 +68,29 @@ def uncertainty(
                 images = _aggregate(per_split, [id_split, *ood_splits], kind)
                 aurocs[kind] = _auroc(images[0], images[1:])
         rows.append({"uncertainty": uncertainty_name, "auroc": aurocs})
-    if json:
-        say(as_json({"run": run, "rows": rows}))
-        return
-    names = ", ".join(ood_split.name for ood_split in ood_splits)
-    say(paragraph(f"{run}: AUROC of image uncertainty, {id_split.name} against {names}"))
-    heads = list(rows[0]["auroc"])
+    return {
+        "run": run,
+        "id_split": id_split.name,
+        "splits": [ood_split.name for ood_split in ood_splits],
+        "rows": rows,
+    }
+
+
+def to_text(explanation: Mapping[str, Any]) -> str:
+    """What `explain_uncertainty` returns, as a table with a sentence above it."""
+    against = ", ".join(explanation["splits"])
+    heading = f"{explanation['run']}: AUROC of image uncertainty"
+    heads = list(explanation["rows"][0]["auroc"])
     cells = []
-    for row in rows:
+    for row in explanation["rows"]:
         printed = [_cell(row["auroc"][head]) for head in heads]
         cells.append([row["uncertainty"], *printed])
-    say(table(["uncertainty", *heads], cells, numbers=len(heads)))
-    next_step(f"farther choose {run}")
+    return "\n".join(
+        [
+            paragraph(f"{heading}, {explanation['id_split']} against {against}"),
+            table(["uncertainty", *heads], cells, numbers=len(heads)),
+        ]
+    )
 
 
 def _ood_splits(files: RunFiles, names: Sequence[str]) -> list[RunSplit]:
@@ -105,8 +99,6 @@ def _ood_splits(files: RunFiles, names: Sequence[str]) -> list[RunSplit]:
     Raises:
         ParameterError: a name is unknown, or there is no such split.
     """
-    from farther.evaluation.files import RunSplit
-
     known = files.roles.test
     if names:
         return [RunSplit(files, choose("split", name, known)) for name in names]
@@ -135,9 +127,6 @@ def _uncertainties(
         methods: Names of methods; those without scores of all splits are left out.
         held_out: The ID split that statistics are computed on.
     """
-    from farther.evaluation.files import RunSplit, aligned_scores
-    from farther.evaluation.image_uncertainties import detection_uncertainties
-
     yield from detection_uncertainties(splits, lambda: RunSplit(files, held_out))
     for method in methods:
         paths = [files.scores(method, split.name) for split in splits]
@@ -159,8 +148,6 @@ def _aggregate(
         splits: The splits.
         kind: How those of an image are aggregated.
     """
-    from farther.metrics.self_awareness.image_uncertainty import aggregate
-
     images = []
     for uncertainties, split in zip(per_split, splits, strict=True):
         image_ids = sorted(split.images)
@@ -170,10 +157,6 @@ def _aggregate(
 
 def _auroc(id_images: np.ndarray, ood_images: Sequence[np.ndarray]) -> float | None:
     """AUROC of image uncertainty, ID images against those of OOD splits together."""
-    import numpy as np
-
-    from farther.metrics import ood
-
     return ood.auroc(-id_images, -np.concatenate(ood_images))
 
 
