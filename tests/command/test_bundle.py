@@ -3,7 +3,7 @@
 import pytest
 from tests.evaluation.deployable import lay
 
-from farther.command.bundle import _ByHand, _set_by_hand
+from farther.command.bundled import ThresholdsByHand, set_by_hand
 from farther.command.project import Project
 from farther.errors import ParameterError
 
@@ -16,17 +16,17 @@ def project(tmp_path, monkeypatch) -> Project:
 
 
 def test_thresholds_by_hand_are_those_of_the_bundle(project):
-    by_hand = _ByHand(threshold=0.6, tau=0.25, objectness=None)
+    by_hand = ThresholdsByHand(threshold=0.6, tau=0.25, objectness=None)
     assert by_hand.is_given
     assert by_hand.checked_method("one", None, []) == "one"
-    chosen = _set_by_hand(project, "r", by_hand, None)
+    chosen = set_by_hand(project, "r", by_hand, None)
     assert (chosen.operating, chosen.tau, chosen.proposals) == (0.6, 0.25, None)
     assert (chosen.budget, chosen.measured) == (None, None)
 
 
 def test_without_a_threshold_t_is_that_of_the_run(project):
-    by_hand = _ByHand(threshold=None, tau=0.0, objectness=None)
-    chosen = _set_by_hand(project, "r", by_hand, None)
+    by_hand = ThresholdsByHand(threshold=None, tau=0.0, objectness=None)
+    chosen = set_by_hand(project, "r", by_hand, None)
     assert (chosen.operating, chosen.tau) == (0.5, 0.0)
 
 
@@ -46,5 +46,5 @@ def test_incomplete_or_contradicting_thresholds_are_refused(
     values, method, source, limits, problem
 ):
     with pytest.raises(ParameterError) as refused:
-        _ByHand(*values).checked_method(method, source, limits)
+        ThresholdsByHand(*values).checked_method(method, source, limits)
     assert problem in str(refused.value)
