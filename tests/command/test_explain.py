@@ -143,7 +143,7 @@ def test_the_text_names_digests_and_stages(capsys):
 )
 def test_a_threshold_that_learns_from_no_data_is_called_fixed(keep, rule, capsys, monkeypatch):
     stored = threshold.StoredTau(threshold=0.0, keep=keep, rule="keep", regions=40)
-    monkeypatch.setattr(threshold, "stored_tau", lambda _: stored)
+    monkeypatch.setattr("farther.command.explain.number.stored_tau", lambda _: stored)
     assert main(["explain", "number", RUN, "msp", "coco_far", "nose"]) == 0
     assert rule in " ".join(capsys.readouterr().out.split())
 
