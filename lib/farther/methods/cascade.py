@@ -74,7 +74,7 @@ class Cascade(Combined):
 
     References:
         Viola and Jones, "Rapid Object Detection using a Boosted Cascade of Simple Features", CVPR
-        2001.
+        2001, https://doi.org/10.1109/CVPR.2001.990517
 
         Bates et al., "Testing for Outliers with Conformal p-values", 2021, arXiv:2104.08279.
 
