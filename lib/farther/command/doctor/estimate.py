@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from farther.command.doctor.images import count_subset_images, has_regions, images_per_split
 from farther.command.doctor.measured import Measured, measure_detector, measure_pass
@@ -22,6 +22,7 @@ from farther.errors import FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
     from farther.detectors import Detector
+    from farther.scoring.entries import MethodEntry
     from farther.tables import Regions
 
 
@@ -232,6 +233,8 @@ class _RunCosts:
         self, regions_by_pass: dict[str | None, Regions], regions_per_image: float
     ) -> Iterator[StageCost]:
         """The costs of fitting and scoring, of each method."""
+        from farther.scoring.entries import read_entry
+
         fit = self.project.section("fit")
         fit_images = self.counts.get(str(fit.get("split", "train"))) or 0
         all_images = sum(count or 0 for count in self.counts.values())
@@ -241,7 +244,8 @@ class _RunCosts:
         for name, params in self.project.section("methods").items():
             stage = f"fit, score: {self.run}, {name}"
             try:
-                yield _method(stage, name, params, regions_by_pass, fit_regions, score_regions)
+                entry = read_entry(name, params or {}, self.project.section("methods"))
+                yield _method(stage, entry, regions_by_pass, fit_regions, score_regions)
             except FartherError as error:
                 yield StageCost.unknown(stage, f"not measured: {error}")
 
@@ -273,8 +277,7 @@ class _RunCosts:
 
 def _method(
     stage: str,
-    name: str,
-    params: dict[str, Any] | None,
+    entry: MethodEntry,
     regions_by_pass: dict[str | None, Regions],
     fit_regions: float,
     score_regions: float,
@@ -282,14 +285,13 @@ def _method(
     """The cost of fitting and scoring a method.
 
     Raises:
-        FartherError: the entry is not valid, or the method cannot be used on the regions.
+        FartherError: the method cannot be used on the regions.
     """
-    from farther.scoring.entries import read_entry
-
-    entry = read_entry(name, params or {})
-    regions = regions_by_pass.get(entry.pass_name)
-    if regions is None:
-        return StageCost.unknown(stage, f"not measured: the pass {entry.pass_name!r} was not")
+    for name in (entry.pass_name, *entry.passes_beside):
+        if name not in regions_by_pass:
+            return StageCost.unknown(stage, f"not measured: the pass {name!r} was not")
+    regions = regions_by_pass[entry.pass_name]
+    regions = regions.beside({name: regions_by_pass[name] for name in entry.passes_beside})
     if not len(regions):
         return StageCost.unknown(stage, "the sample has no regions: not measured")
     if entry.search or entry.oracle:
