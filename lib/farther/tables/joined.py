@@ -64,7 +64,10 @@ class JoinedFolder(WithHeader):
         """
         rows_by_pass = {}
         for name, folder in self._passes.items():
-            rows_by_pass[name] = _Rows(folder, _columns_of(name, columns))
+            names = None
+            if columns is not None:
+                names = columns_of_pass(name, columns)
+            rows_by_pass[name] = _Rows(folder, names)
         for batch in self._run.batches(columns):
             of_passes = {name: rows.take(len(batch)) for name, rows in rows_by_pass.items()}
             try:
@@ -95,12 +98,16 @@ class _Rows:
         return available[:count]
 
 
-def _columns_of(pass_name: str, columns: Sequence[str] | None) -> list[str] | None:
-    """The columns of a pass among those of the joined rows, under their own names."""
-    if columns is None:
-        return None
+def columns_of_pass(pass_name: str, columns: Sequence[str]) -> list[str]:
+    """The columns of a pass among those of joined rows, under their own names.
+
+    Args:
+        pass_name: Its name; "" for the columns of no pass.
+        columns: Names in the joined rows.
+    """
     own_columns = []
     for column in columns:
-        if column == pass_column(pass_name, own_name(column)):
-            own_columns.append(own_name(column))
+        own = own_name(column)
+        if column == (pass_column(pass_name, own) if pass_name else own):
+            own_columns.append(own)
     return own_columns
