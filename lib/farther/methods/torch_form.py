@@ -296,9 +296,7 @@ class ScoreModule(nn.Module):
             scores = self(**on_device)
         return scores.to("cpu", torch.float64).numpy()
 
-    def counted_columns(
-        self, header: Header, background: Background, buffers: str = ""
-    ) -> Tensor:
+    def counted_columns(self, header: Header, background: Background, buffers: str = "") -> Tensor:
         """Indices of the logits columns that count as classes, shape (C,).
 
         Args:

@@ -171,9 +171,7 @@ def _method_costs(run: Run, cost: RunCost | None, times: RunTimes | None) -> Ite
         )
 
 
-def _further_ms(
-    times: RunTimes | None, method: str, passes: Mapping[str, float]
-) -> float | None:
+def _further_ms(times: RunTimes | None, method: str, passes: Mapping[str, float]) -> float | None:
     """Milliseconds per image of a method's passes and scoring; None where not measured."""
     if times is None or times["detector"] is None or method not in times["methods"]:
         return None
