@@ -402,11 +402,12 @@ class Method(Parameters, ABC):
     @property
     def columns(self) -> list[str]:
         """The optional columns that it reads, sorted."""
-        return sorted(
-            name
-            for name in self.inputs
-            if name in READ_WHEN_NEEDED or name.startswith((LAYER, GRAM, PASS))
-        )
+        columns = []
+        for name in sorted(self.inputs):
+            is_further = name.startswith((LAYER, GRAM, PASS)) and own_name(name) != "last_layer"
+            if name in READ_WHEN_NEEDED or is_further:
+                columns.append(name)
+        return columns
 
     @property
     def learns(self) -> bool:

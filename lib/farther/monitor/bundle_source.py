@@ -353,7 +353,7 @@ def _with_clip(name: str, entry: dict[str, Any], folder: Path, *, copy: bool) ->
         folder: The bundle.
         copy: Whether to copy; else the entry names the folder by its full path.
     """
-    encoder = entry.get("encoder")
+    encoder = entry.get("encoder") or {}
     if entry["kind"] != Crops.name or not encoder["model"].startswith(LOCAL):
         return entry
     model_folder = Path(encoder["model"].removeprefix(LOCAL))

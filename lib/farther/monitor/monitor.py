@@ -133,9 +133,9 @@ class Monitor:
     On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, the network's
     values are the pipeline's, and scores are within 10⁻⁶ of their spread; in other batches the
     network rounds differently. On a GPU, scores are computed there, in float64, but for methods
-    of crops and those that read passes beside the detections (`cascade`, `fused`). A cascade has its second method's
-    pass for the detections in its band alone, or for batches with one where the pass runs the
-    network on whole images.
+    of crops and those that read passes beside the detections (`cascade`, `fused`). A cascade has
+    its second method's pass for the detections in its band alone, or for batches with one where the
+    pass runs the network on whole images.
 
     Args:
         bundle: What to run.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farther.command.doctor.images import count_subset_images, has_regions, images_per_split
 from farther.command.doctor.measured import Measured, measure_detector, measure_pass
