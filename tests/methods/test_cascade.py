@@ -164,7 +164,10 @@ def test_tensors_of_a_pass_score_as_arrays_do(make, name, tmp_path):
     train, _ = beside(make, seed=1)
     rows, _ = beside(make, seed=2, shift=1.0)
     part = {"there": {"method": name, "pass": "crop"}}
-    for method in (cascade(then=part, share=0.6), methods.create("fused", of={"energy": {}, **part})):
+    for method in (
+        cascade(then=part, share=0.6),
+        methods.create("fused", of={"energy": {}, **part}),
+    ):
         method.fit(train).save(tmp_path / method.name)
         loaded = methods.load(tmp_path / method.name)
         expected = method.score(rows)

@@ -444,7 +444,9 @@ def test_a_cascade_reads_a_pass_beside_the_detections(process, aligned, tmp_path
     order = np.argsort(second[inside])
     assert np.all(np.diff(both[inside][order]) >= -1e-9)
 
-    [listed] = [entry for entry in read_entries(tmp_path / "fitted").entries if entry.name == "fused"]
+    [listed] = [
+        entry for entry in read_entries(tmp_path / "fitted").entries if entry.name == "fused"
+    ]
     assert listed.passes_beside == ["perturbed"]
     assert process(entries, passes=aligned).score.scored == []
 
@@ -486,7 +488,9 @@ def test_an_ood_split_that_the_run_lacks_does_not_apply(process):
     refused = process(entries).fit.refused
     assert list(refused) == list(entries)
     for reason in refused.values():
-        assert "the run has no split 'pasted' to learn from (`ood_split`); it has coco_far" in reason
+        assert (
+            "the run has no split 'pasted' to learn from (`ood_split`); it has coco_far" in reason
+        )
 
 
 def test_it_learns_from_the_detections_where_fit_on_says_so(process, run, passes, tmp_path):
