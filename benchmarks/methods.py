@@ -60,6 +60,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["layer1"]},
     "fused": {"of": ["energy", "mahalanobis"]},
+    "cascade": {"first": "energy", "then": "mahalanobis"},
 }
 #: Further rows: the method, and its parameters.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -107,9 +107,9 @@ def test_a_pass_that_is_faster_than_the_detector_takes_no_further_time(costs, mo
 def test_passes_are_counted_and_methods_name_theirs(costs):
     counted = costs[2]
     assert counted["passes"] == {"doubled": {"forward": 1, "backward": 0}}
-    assert {name: of["pass"] for name, of in counted["methods"].items()} == {
-        "msp": None,
-        "again": "doubled",
+    assert {name: of["passes"] for name, of in counted["methods"].items()} == {
+        "msp": {},
+        "again": {"doubled": 1.0},
     }
 
 

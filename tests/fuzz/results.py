@@ -70,7 +70,7 @@ def evaluated() -> None:
     write(
         {"artifacts/plots/similarity/pets.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"}
     )
-    one = {"pass": None, "bytes": 40.0}
+    one = {"passes": {}, "bytes": 40.0}
     cost = {"passes": {}, "methods": {"msp": one, "knn": one}}
     times = {
         "keys": {"": "x"},

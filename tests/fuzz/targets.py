@@ -434,6 +434,7 @@ def fitted_files() -> None:
         "temperature_scaling": {"temperature": 2.0},
         "imported": {"file": "a.csv"},
         "fused": {"of": ["energy", "knn"]},
+        "cascade": {"first": "energy", "then": "knn"},
     }
     for name in METHODS.names():
         with suppress(FartherError):

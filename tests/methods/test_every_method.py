@@ -21,6 +21,7 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
     "fused": {"of": ["energy", "mahalanobis"]},
+    "cascade": {"first": "energy", "then": "mahalanobis"},
 }
 #: All but those that learn from a pass, read columns that mean unknown objects, or were computed
 #: elsewhere, which have tests of their own.

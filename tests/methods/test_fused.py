@@ -7,7 +7,7 @@ from scipy.stats import combine_pvalues
 from farther import methods
 from farther.errors import ParameterError
 from farther.methods import FitError
-from farther.methods.fused import Knots
+from farther.methods.combined import Knots
 
 PAIR = ("energy", "mahalanobis")
 

@@ -13,6 +13,7 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
     "fused": {"of": ["energy", "mahalanobis"]},
+    "cascade": {"first": "energy", "then": "mahalanobis"},
 }
 #: Limits from which on the steps are others.
 LIMITS = {

@@ -70,9 +70,8 @@ class Deployed:
         return RunFiles("run", "drawn", self.folder / "artifacts")
 
     def source(self, method: str) -> BundleSource:
-        return BundleSource(
-            self.files, self.entry, read_entry(method, self.methods[method]), INFERENCE
-        )
+        entry = read_entry(method, self.methods[method], self.methods)
+        return BundleSource(self.files, self.entry, entry, INFERENCE)
 
     def bundle(self, method: str, proposals: str | None = None, **options: Any) -> Path:
         """A bundle with the thresholds of the run, and with proposals of a source.
@@ -205,7 +204,8 @@ def run_methods(deployed: Deployed) -> None:
     regions = artifacts / "regions/run"
     passes = artifacts / "passes/run"
     fitted = deployed.files.all_fitted
-    entries = [read_entry(name, values) for name, values in deployed.methods.items()]
+    methods = deployed.methods
+    entries = [read_entry(name, values, methods) for name, values in methods.items()]
     fit_run(
         entries,
         RunRegions(regions, deployed.operating, passes=passes),

@@ -14,11 +14,9 @@ from tests.monitor.conftest import DEMO, Deployed, make, scene
 from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError, ParameterError
-from farther.evaluation.files import RunFiles
-from farther.monitor import Bundle, BundleSource, Chosen, Monitor, write_bundle
+from farther.monitor import Bundle, Chosen, Monitor, write_bundle
 from farther.monitor.bundle import header_digest
 from farther.monitor.bundle_source import _copied
-from farther.scoring.entries import read_entry
 from farther.tables import Header
 
 METHODS = {
@@ -179,20 +177,6 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
 def test_a_folder_that_is_not_a_bundle_says_how_one_is_written(tmp_path):
     with pytest.raises(DataError, match="`farther bundle RUN METHOD OUT` writes one"):
         Monitor.load(tmp_path)
-
-
-def test_a_method_on_crops_is_refused_by_name(tmp_path):
-    entry = {"passes": {"crop": {"kind": "crops"}}}
-    source = BundleSource(
-        RunFiles("r", "voc", tmp_path),
-        entry,
-        read_entry("mcm_on_crops", {"method": "mcm", "pass": "crop"}),
-    )
-    with pytest.raises(
-        ParameterError,
-        match="mcm_on_crops cannot be bundled: its pass 'crop' runs a CLIP over crops",
-    ):
-        source.pass_params()
 
 
 def test_weights_of_a_graph_keep_their_place_beside_it(tmp_path):

@@ -411,6 +411,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "openmax": [{}, {"alpha": 2}],
     "mcm": [{"temperature": 0.3}],
     "fused": [{"of": ["energy", "knn"], "by": by} for by in ("mean", "fisher", "simes")],
+    "cascade": [
+        {"first": "energy", "then": "knn"},
+        {"first": "msp", "then": {"knn": {"k": 2}}, "share": 0.6, "around": 0.5},
+    ],
     "vim": [{"dim": 6}],
     "residual": [{"dim": 6}],
     "mahalanobis": [{}, {"layer": "latent"}],

@@ -80,3 +80,40 @@ def test_if_nothing_can_be_chosen_the_method_does_not_apply_and_says_why(run, tm
 def test_a_choice_that_is_none_is_refused(line, problem):
     with pytest.raises(ParameterError, match=problem):
         read_entry("energy", line)
+
+
+SECTION = {
+    "energy": {"temperature": 2},
+    "knn_on_crops": {"method": "knn", "pass": "crop"},
+    "for_one": {"method": "knn", "runs": ["voc"]},
+    "both": {"method": "fused", "of": ["energy", "knn"]},
+}
+
+
+def test_a_method_made_of_others_names_entries_or_methods():
+    entry = read_entry("cascade", {"first": "EBO", "then": "knn_on_crops"}, SECTION)
+    assert entry.params["first"] == {"energy": {"temperature": 2}}
+    assert entry.params["then"] == {"knn_on_crops": {"method": "knn", "pass": "crop"}}
+    assert entry.passes_beside == ("crop",)
+    assert entry.methods_with_parts == ["cascade", "energy", "knn"]
+    fused = read_entry("fused", {"of": ["energy", "msp"]}, SECTION)
+    assert fused.params["of"] == {"energy": {"temperature": 2}, "msp": {}}
+    assert fused.passes_beside == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "problem"),
+    [
+        ("both", {"method": "fused", "of": ["energy", "both"]}, "'of' names the entry itself"),
+        ("cascade", {"first": "energy", "then": "cascade"}, "'then' names the entry itself"),
+        ("fused", {"of": ["energy", "both"]}, "'both', which is made of others itself"),
+        ("fused", {"of": ["energy", "for_one"]}, "'for_one', which has 'runs'"),
+        ("fused", {"of": ["energy", "energy"]}, "'energy' twice"),
+        ("fused", {"of": ["energy", 3]}, "found 3"),
+        ("cascade", {"first": "energy", "then": "knn_on_crop"}, "Did you mean 'knn_on_crops'"),
+        ("cascade", {"first": "energy", "then": "knn_on_crops", "pass": "crop"}, "leave it out"),
+    ],
+)
+def test_what_a_method_cannot_be_made_of_is_named_with_its_entry(name, values, problem):
+    with pytest.raises(ParameterError, match=f"methods.{name}.*{problem}"):
+        read_entry(name, values, SECTION)

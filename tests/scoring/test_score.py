@@ -23,7 +23,7 @@ from farther.scoring.fit import fit_entry
 from farther.scoring.fitted import applicable, read_entries
 from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions
 from farther.scoring.score import PART, score_run
-from farther.tables import RegionsFolder, Scores
+from farther.tables import Regions, RegionsFolder, Scores
 
 T_STAR = 0.4
 
@@ -412,6 +412,85 @@ def test_an_entry_with_pass_learns_from_the_pass_and_scores_it(process, passes, 
         Scores.read(tmp_path / "scores/stepped/test.parquet").score, expected, rtol=1e-9
     )
     assert not np.allclose(Scores.read(tmp_path / "scores/knn/test.parquet").score, expected)
+
+
+@pytest.fixture
+def aligned(run, make, tmp_path):
+    """The pass "perturbed" with the boxes, scores and classes of the run."""
+    for seed, split in enumerate(["train", "val", "test", "coco_far"]):
+        own = Regions.read(run / split)
+        rows = make(len(own), seed=seed + 20, shift=2.0)
+        shared = {name: own.array(name) for name in ("box", "score", "label")}
+        rows.with_columns(**shared).write(tmp_path / "passes/perturbed" / split)
+    return tmp_path / "passes"
+
+
+def test_a_cascade_reads_a_pass_beside_the_detections(process, aligned, tmp_path):
+    entries = {
+        "confidence": {},
+        "stepped": {"method": "knn", "k": 3, "pass": "perturbed"},
+        "cascade": {"first": "confidence", "then": "stepped", "share": 1},
+        "fused": {"of": ["confidence", "stepped"], "by": "mean"},
+    }
+    done = process(entries, passes=aligned)
+    assert done.fit.refused == {}
+
+    second = Scores.read(tmp_path / "scores/stepped/test.parquet").score
+    both = Scores.read(tmp_path / "scores/cascade/test.parquet").score
+    state = methods.load(tmp_path / "fitted/cascade")
+    of_second = state._knots()[1]
+    inside = (second > of_second.scores[0]) & (second < of_second.scores[-1])
+    assert inside.sum() > 10
+    order = np.argsort(second[inside])
+    assert np.all(np.diff(both[inside][order]) >= -1e-9)
+
+    [listed] = [
+        entry for entry in read_entries(tmp_path / "fitted").entries if entry.name == "fused"
+    ]
+    assert listed.passes_beside == ["perturbed"]
+    assert process(entries, passes=aligned).score.scored == []
+
+
+def test_a_cascade_is_scored_again_where_the_rows_of_its_pass_changed(
+    process, passes, make, tmp_path
+):
+    entries = {
+        "confidence": {},
+        "cascade": {"first": "confidence", "then": {"knn": {"k": 3, "pass": "perturbed"}}},
+    }
+    process(entries, passes=passes)
+    rewrite(make, passes / "perturbed", "test", seed=2, shift=9.0)
+    assert process(entries, passes=passes).score.scored == ["cascade/test"]
+
+
+def test_a_pass_of_other_rows_is_refused(process, passes, make):
+    shutil.rmtree(passes / "perturbed/test")
+    make(59).write(passes / "perturbed/test")
+    entries = {"cascade": {"first": "confidence", "then": {"knn": {"pass": "perturbed"}}}}
+    with pytest.raises(DataError, match="not those of the run"):
+        process(entries, passes=passes)
+
+
+def test_a_run_without_the_pass_of_a_part_says_so(process):
+    entries = {"cascade": {"first": "confidence", "then": {"knn": {"pass": "perturbed"}}}}
+    refused = process(entries).fit.refused
+    assert "the run has no pass 'perturbed'" in refused["cascade"]
+
+
+def test_an_ood_split_that_the_run_lacks_does_not_apply(process):
+    fused = {"of": ["confidence", "knn"], "by": "logistic", "ood_split": "pasted"}
+    search = {"ood_split": "pasted", "grids": {"knn": {"k": [1, 3]}}}
+    entries = {
+        "fused": fused,
+        "mds_ensemble": {"layer": ["latent"], "ood_split": "pasted"},
+        "chosen": {"search": search},
+    }
+    refused = process(entries).fit.refused
+    assert list(refused) == list(entries)
+    for reason in refused.values():
+        assert (
+            "the run has no split 'pasted' to learn from (`ood_split`); it has coco_far" in reason
+        )
 
 
 def test_it_learns_from_the_detections_where_fit_on_says_so(process, run, passes, tmp_path):

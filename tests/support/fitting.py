@@ -39,7 +39,7 @@ def fit_and_score(
         scored: See `fit_run`.
     """
     code_digests = defaultdict(lambda: "1", code or {})
-    method_entries = [read_entry(name, values) for name, values in entries.items()]
+    method_entries = [read_entry(name, values, entries) for name, values in entries.items()]
     fit_code = {entry.name: code_digests[entry.name] for entry in method_entries}
     fitted = folder / "fitted"
     passes = run.passes or folder / "no passes"

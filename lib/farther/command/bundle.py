@@ -139,7 +139,7 @@ def bundle(
     method_entry = read_entry(method, methods[method] or {}, methods)
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    source = BundleSource(files, entry, method_entry, inference, chosen)
+    source = BundleSource(files, entry, method_entry, inference, chosen, project.encoder)
     with working(f"writing {out}"):
         write_bundle(source, out, copy=not reference_checkpoint, onnx=onnx)
         bundle = Bundle.load(out)

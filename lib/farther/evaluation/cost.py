@@ -29,12 +29,13 @@ from farther.images.device import inference_mode, one_thread
 from farther.images.read import load
 from farther.methods import Method, not_applicable
 from farther.methods import load as load_method
-from farther.methods.loading import read_method
+from farther.methods.loading import read_method, share_asked
 from farther.naming.registry import STRICT, Parameters
 from farther.processes import has_gpu
 from farther.scoring.entries import MethodEntry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
+from farther.tables.joined import JoinedFolder, columns_of_pass
 from farther.tables.stored import Machine, MethodCost, NetworkTimes, PassCost, RunTimes
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class ScoredMethod:
 
     entry: MethodEntry
     state: Path
-    regions: RegionsFolder
+    regions: RegionsFolder | JoinedFolder
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def count_passes(passes: Mapping[str, Pass]) -> dict[str, PassCost]:
 def count_methods(
     entries: Sequence[MethodEntry], folders: RunFolders, split: str
 ) -> dict[str, MethodCost]:
-    """The pass that each method reads, and bytes per image of its columns.
+    """The passes that each method reads, and bytes per image of its columns.
 
     Args:
         entries: Entries of the section `methods`; those that do not apply are left out.
@@ -142,10 +143,25 @@ def count_methods(
     for method in _scored_methods(entries, folders, split):
         columns = read_method(method.state)["needs"]
         costs[method.entry.name] = {
-            "pass": method.entry.pass_name,
+            "passes": _passes(method),
             "bytes": _stored_bytes(columns, method.regions) / _images(method.regions),
         }
     return costs
+
+
+def _passes(method: ScoredMethod) -> dict[str, float]:
+    """The share for which each pass that a method reads is computed: see `MethodCost`."""
+    if method.entry.pass_name is not None:
+        return {method.entry.pass_name: 1.0}
+    state = read_method(method.state)["state"]
+    shares = {}
+    for name in method.entry.passes_beside:
+        pass_params = method.regions.header.passes[name].detector.get("pass", {})
+        if pass_params.get("kind") == "crops":
+            shares[name] = share_asked(state, "detections")
+        else:
+            shares[name] = share_asked(state, "images")
+    return shares
 
 
 def update(
@@ -345,15 +361,19 @@ def _scored_methods(
         regions = folders.regions
         if entry.pass_name is not None:
             regions = inside(folders.passes, entry.pass_name)
-        yield ScoredMethod(entry, state, RegionsFolder(regions / split))
+        folder: RegionsFolder | JoinedFolder = RegionsFolder(regions / split)
+        if entry.passes_beside:
+            beside = {name: inside(folders.passes, name) / split for name in entry.passes_beside}
+            folder = JoinedFolder(regions / split, beside)
+        yield ScoredMethod(entry, state, folder)
 
 
-def _images(folder: RegionsFolder) -> int:
+def _images(folder: RegionsFolder | JoinedFolder) -> int:
     """Number of images of a split, at least 1."""
     return max(1, folder.info["images"])
 
 
-def _time_scoring(method: Method, folder: RegionsFolder) -> float:
+def _time_scoring(method: Method, folder: RegionsFolder | JoinedFolder) -> float:
     """Milliseconds per image of scoring, from some of a split's regions."""
     for batch in folder.batches(method.columns):
         if len(batch):
@@ -367,13 +387,18 @@ def _time_scoring(method: Method, folder: RegionsFolder) -> float:
     return 1000 * seconds / len(some_regions) * len(folder) / _images(folder)
 
 
-def _stored_bytes(columns: Sequence[str], folder: RegionsFolder) -> int:
+def _stored_bytes(columns: Sequence[str], folder: RegionsFolder | JoinedFolder) -> int:
     """Bytes of the columns that a method reads, as they are compressed on disk.
 
     Args:
         columns: Names of the columns.
         folder: The regions.
     """
+    if isinstance(folder, JoinedFolder):
+        total = 0
+        for name, of_pass in folder.folders.items():
+            total += _stored_bytes(columns_of_pass(name, columns), of_pass)
+        return total
     total = 0
     for shard in folder.shards:
         metadata = pq.read_metadata(shard)

@@ -32,7 +32,7 @@ from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest
-from farther.tables.regions import GRAM, LAYER
+from farther.tables.regions import GRAM, LAYER, PASS, own_name
 from farther.tables.writing import write_aside
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ class Method(Parameters, ABC):
     #: Its names in papers and other libraries, besides title and name. Users may write them in its
     #: place, in any case, with hyphens, underscores and spaces alike.
     aliases: ClassVar[tuple[str, ...]] = ()
+    #: Parameters that name other methods, of which this one is made: in params.yaml, their values
+    #: may name entries of the section `methods`.
+    names_methods: ClassVar[tuple[str, ...]] = ()
     #: The paper that proposed it; None where it is no paper's.
     publication: ClassVar[Publication | None] = None
     #: Published methods that are this one over a pass: {name: (entry of the section `methods`,
@@ -235,6 +238,13 @@ class Method(Parameters, ABC):
         return {}
 
     @property
+    def passes_beside(self) -> tuple[str, ...]:
+        """Names of the passes whose columns it reads beside the detections' own; see
+        `farther.tables.Regions.of_pass`.
+        """
+        return ()
+
+    @property
     def wants_pass(self) -> str | None:
         """Name of the pass whose regions `learn_pass` must be called with after `fit`.
 
@@ -305,7 +315,7 @@ class Method(Parameters, ABC):
             self._check_widths(block)
             of_block = self._score(RegionRows(block))
             if block.header.unknown_columns:
-                below = -LABELLED_UNKNOWN * (1 + block.score.astype(np.float64))
+                below = scores_labelled_unknown(block)
                 of_block = np.where(block.is_labelled_unknown, below, of_block)
             scores.append(of_block)
         return clipped(self._checked(np.concatenate(scores)))
@@ -389,11 +399,12 @@ class Method(Parameters, ABC):
     @property
     def columns(self) -> list[str]:
         """The optional columns that it reads, sorted."""
-        return sorted(
-            name
-            for name in self.inputs
-            if name in READ_WHEN_NEEDED or name.startswith((LAYER, GRAM))
-        )
+        columns = []
+        for name in sorted(self.inputs):
+            is_further = name.startswith((LAYER, GRAM, PASS)) and own_name(name) != "last_layer"
+            if name in READ_WHEN_NEEDED or is_further:
+                columns.append(name)
+        return columns
 
     @property
     def learns(self) -> bool:
@@ -522,7 +533,8 @@ class Method(Parameters, ABC):
     def _widths(self, batch: Regions) -> dict[str, int]:
         widths = {}
         for name in self.columns:
-            if name in VECTORS or name.startswith((LAYER, GRAM)):
+            own = own_name(name)
+            if own in VECTORS or own.startswith((LAYER, GRAM)):
                 widths[name] = batch.array(name).shape[1]  # type: ignore[union-attr]
         return widths
 
@@ -546,6 +558,14 @@ class Method(Parameters, ABC):
         library. Where its argument is called `regions`, it gets a block of `Regions`, and the
         method has no form in PyTorch.
         """
+
+
+def scores_labelled_unknown(regions: Regions) -> np.ndarray:
+    """The score of each row if the detector labels it as unknown, shape (N,).
+
+    See `LABELLED_UNKNOWN`.
+    """
+    return -LABELLED_UNKNOWN * (1 + regions.score.astype(np.float64))
 
 
 def columns_of_layers(layer: str | Sequence[str] | None) -> tuple[str, ...]:

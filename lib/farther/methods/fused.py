@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from farther.methods.arrays import Array, cast
 from farther.methods.base import (
-    METHODS,
-    Annotation,
     FitError,
-    Method,
     Publication,
     RegionsLike,
     count_rows,
     refuse_other_than_regions,
     register,
 )
+from farther.methods.combined import Combined, Knots
 from farther.methods.rows import RegionRows, Rows
-
-#: Most scores that are stored of each part: of more validation detections, evenly spaced quantiles.
-MOST_KNOTS = 1024
-
-#: Smallest distance of two stored scores, as a share of the range of the central 90%: a rounding
-#: error of a score then changes its share little.
-SMALLEST_GAP = 1e-4
 
 #: Distance of a share from 0 and 1 below which its log-odds stay as they are.
 SMALLEST_SHARE = 1e-6
 
 
-@dataclass(frozen=True)
-class Knots:
-    """A distribution of scores as the corners of its cumulative distribution function.
-
-    Args:
-        scores: Rising, ndarray of shape (J,).
-        shares: Share of the distribution at or below each, ndarray of shape (J,).
-    """
-
-    scores: np.ndarray
-    shares: np.ndarray
-
-    @classmethod
-    def of(cls, scores: np.ndarray) -> Knots:
-        """The knots of n scores; the shares are at least 1 / (n + 1) and at most n / (n + 1)."""
-        scores = np.sort(scores)
-        count = len(scores)
-        low, high = np.quantile(scores, [0.05, 0.95])
-        gap = SMALLEST_GAP * (high - low)
-        places = np.unique(np.linspace(0, count - 1, MOST_KNOTS).round().astype(int))
-        kept = [places[0]]
-        for place in places[1:]:
-            if scores[place] - scores[kept[-1]] > gap:
-                kept.append(place)
-        # A share counts all scores before the next knot.
-        first_above = np.searchsorted(scores, scores[kept[1:]], side="left")
-        ranks = np.append(first_above, count)
-        return cls(scores[kept], ranks / (count + 1))
-
-
 @register("fused")
-class Fused(Method):
+class Fused(Combined):
     """Several scores together, each as the share of ID validation detections below it.
 
     The share is a conformal p-value of the detection being in-distribution, interpolated linearly
@@ -116,138 +74,53 @@ class Fused(Method):
     )
     title: ClassVar[str] = "Fused"
     aliases: ClassVar[tuple[str, ...]] = ("Conformal fusion",)
+    names_methods: ClassVar[tuple[str, ...]] = ("of",)
     of: dict[str, dict[str, Any]] | tuple[str, ...]
     by: Literal["mean", "fisher", "simes", "logistic"] = "fisher"
     ood_split: str | None = None
 
     def __post_init__(self) -> None:
-        if len(self.parts) < 2:
+        params_by_part = self.of
+        if not isinstance(params_by_part, dict):
+            params_by_part = {name: {} for name in params_by_part}
+        if len(self.of) < 2:
             raise ValueError("'of' needs two methods or more")
-        if not isinstance(self.of, dict) and len(set(self.parts.values())) < len(self.of):
-            raise ValueError("'of' names a method twice: give each its own name and parameters")
         if self.by == "logistic" and self.ood_split is None:
             raise ValueError("'by: logistic' learns from an OOD split: name it as 'ood_split'")
         if self.by != "logistic" and self.ood_split is not None:
             raise ValueError(f"'ood_split' goes with 'by: logistic', not with {self.by!r}")
-        self._parts = self._new_parts()
-        if len(self._annotations) > 1:
-            raise ValueError(f"'of' needs classes in different ways: {sorted(self._annotations)}")
-
-    def __copy__(self) -> Fused:
-        """A copy whose parts can get other fitted attributes, as tensors in the place of arrays."""
-        copied = object.__new__(type(self))
-        vars(copied).update(vars(self))
-        copied._parts = {name: copy.copy(part) for name, part in self._parts.items()}
-        return copied
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """Name of each part → its method."""
-        method_by_part = {}
-        for name, params in self._params_by_part().items():
-            method_by_part[name] = METHODS.canonical(str(params.get("method", name)))
-        return method_by_part
-
-    def _params_by_part(self) -> dict[str, Mapping[str, Any]]:
-        if isinstance(self.of, dict):
-            return dict(self.of)
-        return {name: {} for name in self.of}
-
-    def _new_parts(self) -> dict[str, Method]:
-        """The parts, not fitted.
-
-        Raises:
-            ParameterError: a name or a parameter is unknown.
-            ValueError: a part cannot be fused.
-        """
-        parts = {}
-        for name, params in self._params_by_part().items():
-            of_method = {key: value for key, value in params.items() if key != "method"}
-            part = METHODS.create(self.parts[name], **of_method)
-            reason = _why_not_fused(part)
-            if reason:
-                raise ValueError(f"{name!r} cannot be fused: {reason}")
-            parts[name] = part
-        return parts
-
-    def _fitted_parts(self) -> dict[str, Method]:
-        """The parts with their fitted attributes, arrays or tensors, which are attributes here."""
-        for name, part in self._parts.items():
-            prefix = _prefix(name)
-            for attribute, value in list(vars(self).items()):
-                if attribute.startswith(prefix):
-                    setattr(part, attribute.removeprefix(prefix), value)
-        return self._parts
-
-    @property
-    def _annotations(self) -> set[Annotation]:
-        """What the parts need of annotated classes, where they need them."""
-        return {part.annotation for part in self._parts.values()} - {"unused"}
-
-    @property
-    def annotation(self) -> Annotation:  # type: ignore[override]
-        """See `Method.annotation`."""
-        for annotation in self._annotations:
-            return annotation
-        return "unused"
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """See `Method.inputs`."""
-        inputs: frozenset[str] = frozenset()
-        for part in self._parts.values():
-            inputs |= part.inputs
-        return inputs
+        self._set_parts(params_by_part)
+        is_list = not isinstance(self.of, dict)
+        if is_list and len(set(self.parts.values())) < len(self.of):
+            raise ValueError("'of' names a method twice: give each its own name and parameters")
 
     @property
     def wants_split(self) -> str | None:
         """See `Method.wants_split`."""
         return self.ood_split
 
-    @property
-    def wants_validation(self) -> bool:
-        """See `Method.wants_validation`."""
-        return True
-
-    def no_torch_form(self) -> str:
-        """See `Method.no_torch_form`."""
-        for name, part in self._parts.items():
-            reason = part.no_torch_form()
-            if reason:
-                return f"its part {name!r}: {reason}"
-        return ""
-
     def _fit(self, regions: RegionsLike) -> None:
-        for name, part in self._new_parts().items():
-            part.fit(regions)
-            for attribute, value in part._state().items():
-                setattr(self, f"{_prefix(name)}{attribute}", value)
-        self.weights_ = np.ones(len(self.parts))
+        self._fit_parts(regions)
+        self.weights_ = np.ones(len(self._parts))
         self._learn_shares(regions)
 
     def learn_validation(self, regions: RegionsLike) -> None:
         """See `Method.learn_validation`."""
-        refuse_other_than_regions(regions)
-        if count_rows(regions) == 0:
-            raise FitError(f"{self.name}: there are no ID validation detections")
+        self._check_validation(regions)
         self._learn_shares(regions)
 
     def _learn_shares(self, regions: RegionsLike) -> None:
         """Stores the distribution of the scores of each part."""
         knots = []
-        for name, part in self._fitted_parts().items():
+        for part in self._fitted_parts():
             scores = [np.zeros(0)]
-            for block in self._blocks(regions):
-                # Detections that are labelled unknown are below all others, whatever their score.
-                known = block[~block.is_labelled_unknown]
-                scores.append(part._score(RegionRows(known)))
+            for block in self._known(regions):
+                scores.append(part.score(RegionRows(block)))
             scores_of_part = np.concatenate(scores)
             if not len(scores_of_part):
-                raise FitError(f"{self.name}: there are no detections to rank {name!r} by")
+                raise FitError(f"{self.name}: there are no detections to rank {part.name!r} by")
             knots.append(Knots.of(scores_of_part))
-        self.knots_ = [len(of_part.scores) for of_part in knots]
-        self.scores_ = np.concatenate([of_part.scores for of_part in knots])
-        self.shares_ = np.concatenate([of_part.shares for of_part in knots])
+        self._set_knots(knots)
 
     def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:
         """See `Method.learn_split`."""
@@ -271,7 +144,7 @@ class Fused(Method):
         missing = self.missing(regions)
         if count_rows(regions) and missing:
             raise FitError(f"{self.name}: {self.ood_split!r} lacks {', '.join(missing)}")
-        blocks = [np.zeros((0, len(self.parts)))]
+        blocks = [np.zeros((0, len(self._parts)))]
         for block in self._blocks(regions):
             blocks.append(self._log_odds(self._shares(RegionRows(block))))
         return np.concatenate(blocks)
@@ -279,13 +152,8 @@ class Fused(Method):
     def _shares(self, rows: Rows) -> Array:
         """The share of validation detections below each row, by part, shape (n, K)."""
         shares = []
-        first = 0
-        for part, count in zip(self._fitted_parts().values(), self.knots_, strict=True):
-            knots = slice(first, first + count)
-            shares.append(
-                _interpolated(part._score(rows), self.scores_[knots], self.shares_[knots])
-            )
-            first += count
+        for part, knots in zip(self._fitted_parts(), self._knots(), strict=True):
+            shares.append(knots.share_below(part.score(rows)))
         return rows.xp.stack(shares, axis=1)
 
     @staticmethod
@@ -304,40 +172,5 @@ class Fused(Method):
             return self._log_odds(shares) @ self.weights_
         # The k of p_(k) is the number of shares that are not larger.
         not_larger = cast(shares[:, None, :] <= shares[:, :, None], shares.dtype)
-        bounds = len(self.parts) * shares / rows.xp.sum(not_larger, axis=2)
+        bounds = len(self._parts) * shares / rows.xp.sum(not_larger, axis=2)
         return rows.xp.min(bounds, axis=1)
-
-
-def _prefix(part: str) -> str:
-    """Beginning of the names of the fitted attributes of a part."""
-    return f"{part}__"
-
-
-def _why_not_fused(part: Method) -> str:
-    """Why a method cannot be a part; "" where it can."""
-    if not part.computes:
-        return "its scores are not computed from regions"
-    if part.fixed_threshold is not None:
-        return "it has a threshold of its own"
-    if part.wants_truth:
-        return "it learns from true classes; set what it learns, as temperature: 1.5"
-    if part.wants_pass is not None or part.wants_split is not None or part.wants_validation:
-        return "it learns from more than the training detections"
-    return ""
-
-
-def _interpolated(scores: Array, knots: Array, shares: Array) -> Array:
-    """Linear interpolation of the shares at the knots, which is constant beyond their ends.
-
-    Args:
-        scores: Shape (n,).
-        knots: Rising, shape (J,).
-        shares: Shape (J,).
-    """
-    if isinstance(scores, np.ndarray):
-        return np.interp(scores, knots, shares)
-    if len(knots) == 1:
-        return scores * 0 + shares
-    # Of each piece between two knots, how much of it lies below the score.
-    parts = (scores[:, None] - knots[:-1]) / (knots[1:] - knots[:-1])
-    return shares[0] + parts.clamp(0, 1) @ (shares[1:] - shares[:-1])

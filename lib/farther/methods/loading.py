@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,21 @@ def not_applicable(path: str | Path) -> str | None:
         DataError: the folder is absent or damaged.
     """
     return read_method(Path(path)).get("not_applicable")
+
+
+def share_asked(state: Mapping[str, Any], of: Literal["detections", "images"]) -> float:
+    """The share for which a method computes the passes that it reads beside the detections.
+
+    Args:
+        state: Fitted attributes that are no arrays: `state` in `method.json`.
+        of: What it is a share of: the images are those with detections.
+
+    Returns:
+        That of the ID validation detections that `cascade` asks its second method about; 1 for
+        other methods.
+    """
+    asked: Mapping[str, float] = state.get("asked_", {})
+    return asked.get(of, 1.0)
 
 
 def read_method(folder: Path) -> dict[str, Any]:

@@ -62,6 +62,10 @@ class Rows(ABC):
         """A column as it was given, not to be overwritten."""
 
     @abstractmethod
+    def of_pass(self, name: str) -> Rows:
+        """The rows of a pass whose columns these have beside their own: `Regions.of_pass`."""
+
+    @abstractmethod
     def vectors(self, name: str) -> Array:
         """A column in `dtype`: of vectors, shape (N, D), or of numbers, shape (N,)."""
 
@@ -161,6 +165,10 @@ class RegionRows(Rows):
         """See `Rows.array`."""
         column: np.ndarray = self.regions.array(name)  # type: ignore[assignment]  # the method needs it
         return column
+
+    def of_pass(self, name: str) -> RegionRows:
+        """See `Rows.of_pass`."""
+        return RegionRows(self.regions.of_pass(name))
 
     def vectors(self, name: str) -> np.ndarray:
         """See `Rows.vectors`."""

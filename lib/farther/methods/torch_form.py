@@ -14,7 +14,7 @@ from farther.errors import DataError, ParameterError
 from farther.methods.arrays import namespace
 from farther.methods.rows import LABELLED_UNKNOWN, Background, Rows, class_columns
 from farther.tables import Header, Regions
-from farther.tables.regions import GRAM, LAYER
+from farther.tables.regions import GRAM, LAYER, PASS, own_name, pass_column
 
 #: Products of rows and stored vectors that are held at once.
 PRODUCTS = 1 << 26
@@ -43,6 +43,10 @@ class ScoredMethod(Protocol):
     def columns(self) -> list[str]:
         """The optional columns that the score reads."""
 
+    @property
+    def passes_beside(self) -> tuple[str, ...]:
+        """Names of the passes whose columns the score reads beside the detections'."""
+
     def torch_state(self) -> dict[str, Any]:
         """Fitted attributes, as arrays and floats."""
 
@@ -57,10 +61,14 @@ class TensorRows(Rows):
         header: All that the rows share.
         columns: Tensors by the name of their column, all on one device.
         module: Its buffers are the last layer and the columns of classes.
+        buffers: Prefix of the names of the buffers of these rows: that of a pass, or "".
     """
 
-    def __init__(self, header: Header, columns: dict[str, Tensor], module: ScoreModule):
+    def __init__(
+        self, header: Header, columns: dict[str, Tensor], module: ScoreModule, buffers: str = ""
+    ):
         self.header = header
+        self._buffers = buffers
         self.dtype = module.dtype
         self.xp = namespace(module.unit)
         self._columns = columns
@@ -70,11 +78,30 @@ class TensorRows(Rows):
         """See `Rows.array`."""
         column = self._columns.get(name)
         if column is None and name == "label" and "logits" in self._columns:
-            known = self._module.counted_columns(self.header, "drop")
+            known = self._counted_columns("drop")
             return known[self._columns["logits"][:, known].argmax(dim=1)]
         if column is None:
             raise _missing(self._module.method, name)
         return column
+
+    def of_pass(self, name: str) -> TensorRows:
+        """See `Rows.of_pass`."""
+        header = self.header.passes[name]
+        prefix = pass_column(name, "")
+        columns = {}
+        for column, values in self._columns.items():
+            if column.startswith(prefix):
+                columns[own_name(column)] = values
+        if "score" in self._columns:
+            columns["score"] = self._columns["score"]
+        if "label" in self._columns or "logits" in self._columns:
+            column_of_label = torch.from_numpy(header.column_of(self.header).astype(np.int64))
+            label = self.array("label").long()
+            columns["label"] = column_of_label.to(label.device)[label]
+        return TensorRows(header, columns, self._module, pass_buffers(self.header, name))
+
+    def _counted_columns(self, background: Background) -> Tensor:
+        return self._module.counted_columns(self.header, background, self._buffers)
 
     def vectors(self, name: str) -> Tensor:
         """See `Rows.vectors`."""
@@ -89,28 +116,30 @@ class TensorRows(Rows):
 
     def counted(self, columns: Tensor, background: Background) -> Tensor:
         """See `Rows.counted`."""
-        known = self._module.counted_columns(self.header, background)
+        known = self._counted_columns(background)
         if len(known) == len(self.header.classes):
             return columns
         return columns[:, known]
 
     def classes(self, background: Background) -> int:
         """See `Rows.classes`."""
-        return len(self._module.counted_columns(self.header, background))
+        return len(self._counted_columns(background))
 
     @property
     def weight(self) -> Tensor:
         """See `Rows.weight`."""
-        return self._module.weight
+        weight: Tensor = getattr(self._module, f"{self._buffers}weight")
+        return weight
 
     @property
     def bias(self) -> Tensor:
         """See `Rows.bias`."""
-        return self._module.bias
+        bias: Tensor = getattr(self._module, f"{self._buffers}bias")
+        return bias
 
     def last_layer(self, background: Background) -> tuple[Tensor, Tensor]:
         """See `Rows.last_layer`."""
-        known = self._module.counted_columns(self.header, background)
+        known = self._counted_columns(background)
         return self.weight[known], self.bias[known]
 
     @staticmethod
@@ -161,13 +190,14 @@ class ScoreModule(nn.Module):
             elif isinstance(value, float):
                 self._bind(name, torch.tensor(value, dtype=dtype))
         if header is not None:
-            for background, name in COLUMNS.items():
-                self.register_buffer(
-                    name, torch.from_numpy(class_columns(header, background)), persistent=False
+            self._bind_header(header, "", with_last_layer="last_layer" in method.inputs)
+            for name in method.passes_beside:
+                last_layer = pass_column(name, "last_layer")
+                self._bind_header(
+                    header.passes[name],
+                    pass_buffers(header, name),
+                    with_last_layer=last_layer in method.inputs,
                 )
-            if "last_layer" in method.inputs:
-                self.register_buffer("weight", torch.from_numpy(np.array(header.weight)).to(dtype))
-                self.register_buffer("bias", torch.from_numpy(np.array(header.bias)).to(dtype))
         lengths = [len(buffer) for buffer in self.buffers() if buffer.ndim > 1]
         self._rows_at_once = max(1, PRODUCTS // max(lengths, default=1))
         self.to(device)
@@ -175,6 +205,16 @@ class ScoreModule(nn.Module):
     def _bind(self, name: str, tensor: Tensor) -> None:
         self.register_buffer(name, tensor)
         self._bound.append(name)
+
+    def _bind_header(self, header: Header, prefix: str, *, with_last_layer: bool) -> None:
+        """Makes buffers of the columns of classes, and of the last layer where it is read."""
+        for background, name in COLUMNS.items():
+            columns = torch.from_numpy(class_columns(header, background))
+            self.register_buffer(f"{prefix}{name}", columns, persistent=False)
+        if with_last_layer:
+            for name in ("weight", "bias"):
+                values = torch.from_numpy(np.array(getattr(header, name)))
+                self.register_buffer(f"{prefix}{name}", values.to(self.unit.dtype))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -278,11 +318,17 @@ class ScoreModule(nn.Module):
             scores = self(**on_device)
         return scores.to("cpu", torch.float64).numpy()
 
-    def counted_columns(self, header: Header, background: Background) -> Tensor:
-        """Indices of the logits columns that count as classes, shape (C,)."""
+    def counted_columns(self, header: Header, background: Background, buffers: str = "") -> Tensor:
+        """Indices of the logits columns that count as classes, shape (C,).
+
+        Args:
+            header: Of the rows.
+            background: Whether the background's column counts.
+            buffers: Prefix of the names of their buffers.
+        """
         if self.header is None:
             return torch.arange(len(header.classes), device=self.unit.device)
-        columns: Tensor = getattr(self, COLUMNS[background])
+        columns: Tensor = getattr(self, f"{buffers}{COLUMNS[background]}")
         return columns
 
     def _header(self, given: dict[str, Tensor]) -> Header:
@@ -308,7 +354,10 @@ class ScoreModule(nn.Module):
     def _check(self, given: dict[str, Tensor], header: Header) -> None:
         method = self.method
         device = self.unit.device
-        needed = sorted(method.inputs - {"labels", "last_layer"})
+        needed = []
+        for name in sorted(method.inputs):
+            if own_name(name) not in ("labels", "last_layer"):
+                needed.append(name)
         if header.unknown_columns:
             needed += ["label", "score"]
         for name in needed:
@@ -318,10 +367,13 @@ class ScoreModule(nn.Module):
             raise _missing(method, "logits")
         count = None
         for name, column in given.items():
-            if not name.startswith((LAYER, GRAM)) and name not in VECTORS | NUMBERS:
+            own = own_name(name)
+            if not own.startswith((LAYER, GRAM)) and own not in VECTORS | NUMBERS:
                 known = ", ".join(sorted(VECTORS | NUMBERS))
                 raise DataError(
-                    f"no such column; known: {known}, {LAYER}<layer>, {GRAM}<layer>", field=name
+                    f"no such column; known: {known}, {LAYER}<layer>, {GRAM}<layer>, "
+                    f"{PASS}<pass>/<column>",
+                    field=name,
                 )
             _check_tensor(name, column, device)
             count = len(column) if count is None else count
@@ -364,7 +416,7 @@ class ScoreModule(nn.Module):
                 is_usable = is_usable & (column >= 0) & (column < len(header.classes))
                 if header.background_index is not None:
                     is_usable = is_usable & (column != header.background_index)
-            elif name in NUMBERS:
+            elif own_name(name) in NUMBERS:
                 is_usable = is_usable & column.isfinite()
             else:
                 is_usable = is_usable & column.isfinite().all(dim=1)
@@ -422,7 +474,7 @@ def _check_tensor(name: str, column: Any, device: torch.device) -> None:
     """Raises DataError where a column is no tensor of numbers on the device."""
     if not isinstance(column, Tensor):
         raise DataError(f"expected a tensor, found {type(column).__name__}", field=name)
-    dimensions = 1 if name in NUMBERS else 2
+    dimensions = 1 if own_name(name) in NUMBERS else 2
     if column.ndim != dimensions:
         shape = "(N,)" if dimensions == 1 else "(N, D)"
         raise DataError(f"expected shape {shape}, found {tuple(column.shape)}", field=name)
@@ -472,4 +524,16 @@ def header_of(method: ScoredMethod, given: Header | None) -> Header | None:
     if "last_layer" in method.inputs and (header is None or header.weight is None):
         problem = f"{method.name} needs the last layer: write to_torch(header=regions.header)"
         raise DataError(problem, field="header")
+    for name in method.passes_beside:
+        if header is None or name not in header.passes:
+            problem = (
+                f"{method.name} reads the pass {name!r}: write to_torch(header=regions.header), of "
+                "regions with its columns"
+            )
+            raise DataError(problem, field="header")
     return header
+
+
+def pass_buffers(header: Header, name: str) -> str:
+    """Prefix of the names of the buffers of a pass: names of passes may have dots."""
+    return f"pass{list(header.passes).index(name)}_"

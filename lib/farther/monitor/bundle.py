@@ -4,6 +4,7 @@
     last_layer.safetensors  weight and bias of the detector's last linear layer, where it has one
     method/                 the fitted method, as `Method.save` writes it
     checkpoint.*, checkpoint/  the checkpoint, unless it is only referred to
+    clip/                   the CLIP of crops that the method reads, where that is a folder
     model.onnx              detector and score as one graph, where that was asked for
 
 farther writes no pickle into it, and no path leads out of the folder but that of a checkpoint that
@@ -14,13 +15,17 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from farther import detectors
 from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
+from farther.detectors.passes.crops import Crops
 from farther.detectors.settings import ProposalSelection
 from farther.errors import DataError
+from farther.images.clip import LOCAL
 from farther.incremental.code import modules_digest
 from farther.incremental.keyed import content_digest
 from farther.methods import Method, load
@@ -32,7 +37,7 @@ from farther.tables.documents import parse_json
 from farther.tables.files import digest, inside, read_text
 from farther.tables.schema import check
 
-FILE, METHOD, CHECKPOINT = "bundle.json", "method", "checkpoint"
+FILE, METHOD, CHECKPOINT, CLIP = "bundle.json", "method", "checkpoint", "clip"
 
 
 class Bundle:
@@ -132,17 +137,66 @@ class Bundle:
         """
         return None if self.info.proposals is None else self.info.proposals.selection()
 
-    def scored_pass(self) -> Pass | None:
-        """The pass whose regions the method scores; None where it scores the detections."""
-        name = self.info.method.pass_name
-        if name is None:
-            return None
-        return read_passes(self.info.run, {name: self.info.method.pass_params})[name]
+    def passes(self) -> BundledPasses:
+        """The passes that the method reads.
+
+        Raises:
+            DataError: the CLIP of crops is not that which the method was fitted on.
+        """
+        info = self.info.method
+        entries = dict(info.passes_beside)
+        if info.pass_name is not None:
+            entries[info.pass_name] = info.pass_params or {}
+        passes = opened_passes(self.info.run, entries, self.folder)
+        if crops_digest(passes) != self.info.digests.clip:
+            raise DataError(
+                "the CLIP of crops is not the one that the method was fitted on",
+                file=self.folder / FILE,
+                field="digests.clip",
+            )
+        scored = passes.get(info.pass_name or "")
+        return BundledPasses(scored, {name: passes[name] for name in info.passes_beside})
+
+
+class BundledPasses(NamedTuple):
+    """The passes of a bundle's method.
+
+    Attributes:
+        scored: That whose rows the method scores; None where it scores the detections.
+        beside: Those that it reads beside the detections, by name.
+    """
+
+    scored: Pass | None
+    beside: dict[str, Pass]
+
+
+def opened_passes(
+    run: str, entries: Mapping[str, Mapping[str, Any]], folder: Path
+) -> dict[str, Pass]:
+    """The passes of a bundle, whose CLIPs may be in its folder."""
+    opened = {}
+    for name, entry in entries.items():
+        opened[name] = dict(entry)
+        encoder = entry.get("encoder") or {}
+        if encoder.get("model") == f"{LOCAL}{CLIP}/{name}":
+            opened[name]["encoder"] = {**encoder, "model": f"{LOCAL}{folder / CLIP / name}"}
+    return read_passes(run, opened)
 
 
 def header_digest(header: Header) -> str:
     """Digest of a header and its last layer."""
     return digest(json.dumps(header.to_json(), sort_keys=True), header.layer_digest())
+
+
+def crops_digest(passes: Mapping[str, Pass]) -> str:
+    """Digest of the CLIPs of passes and of what they do with them; "" without one."""
+    identities = {}
+    for name, extra in passes.items():
+        if isinstance(extra, Crops):
+            identities[name] = extra.identity()
+    if not identities:
+        return ""
+    return digest(json.dumps(identities, sort_keys=True))
 
 
 def code_digest(adapter: Detector, method: Method) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 from pydantic.dataclasses import dataclass
 
 from farther.metrics.self_awareness.detector import SelfAwareDetector
@@ -14,13 +14,18 @@ from farther.tables.schema import Schema
 
 
 class BundledMethod(Schema):
-    """The method: its entry in params.yaml, registered name and title, and the pass it scores."""
+    """The method: its entry in params.yaml, registered name and title, and its passes.
+
+    `pass_name` is that whose rows it scores, `passes_beside` are those that it reads beside the
+    detections, by name. Parameters of a pass have its `kind`.
+    """
 
     entry: str
     name: str
     title: str
     pass_name: str | None
     pass_params: dict[str, Any] | None
+    passes_beside: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class BundledDetector(Schema):
@@ -48,11 +53,15 @@ class Validation(Rates):
 
 
 class Digests(Schema):
-    """Digests of the header with the last layer, of the fitted method, and of the code."""
+    """Digests of the header with the last layer, of the fitted method, and of the code.
+
+    `clip` is that of the CLIPs of crops, and of their parameters; "" without crops.
+    """
 
     header: str
     method: str
     code: str
+    clip: str = ""
 
 
 class Reading(Schema):

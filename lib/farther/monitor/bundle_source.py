@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,16 +16,28 @@ from farther.detectors import Detector
 from farther.detectors.known_classes import with_class_names
 from farther.detectors.passes import read_passes
 from farther.detectors.passes.crops import Crops
+from farther.detectors.prompts import Prompts
 from farther.detectors.proposal_sources import read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.results import read_evaluation
 from farther.evaluation.threshold import read_threshold, stored_threshold
+from farther.images.clip import LOCAL
 from farther.images.plan import StreamParams
 from farther.incremental.keyed import content_digest
 from farther.methods import Method, load, not_applicable
 from farther.metrics.self_awareness.detector import SelfAwareDetector
-from farther.monitor.bundle import CHECKPOINT, FILE, METHOD, Bundle, code_digest, header_digest
+from farther.monitor.bundle import (
+    CHECKPOINT,
+    CLIP,
+    FILE,
+    METHOD,
+    Bundle,
+    code_digest,
+    crops_digest,
+    header_digest,
+    opened_passes,
+)
 from farther.monitor.bundle_info import (
     BundledDetector,
     BundledGraph,
@@ -76,6 +88,7 @@ class BundleSource:
         method: The entry in the section `methods`.
         inference: The section `inference`: how the run read image files.
         chosen: Thresholds in place of those of the stages `fit` and `evaluate`.
+        encoder: `embed.encoder` of params.yaml, the CLIP of crops that name no other.
     """
 
     files: RunFiles
@@ -83,6 +96,7 @@ class BundleSource:
     method: MethodEntry
     inference: StreamParams = field(default_factory=StreamParams)
     chosen: Chosen | None = None
+    encoder: Mapping[str, Any] | None = None
 
     @cached_property
     def adapter(self) -> Detector:
@@ -166,33 +180,39 @@ class BundleSource:
             )
         return str(settings["split"])
 
-    def pass_params(self) -> dict[str, Any] | None:
-        """The entry of the pass that the method scores, with its `kind`.
-
-        None where the method scores the run's detections.
+    def passes(self) -> dict[str, dict[str, Any]]:
+        """The entries of the passes that the method reads, with their `kind` and CLIP.
 
         Raises:
-            ParameterError: the pass learns from the training regions, or runs a CLIP, which a
-                bundle does not hold.
+            ParameterError: a pass learns from the training regions, which a bundle does not hold.
         """
-        name = self.method.pass_name
-        if name is None:
-            return None
-        entry = (self.detector.get("passes") or {}).get(name)
-        untrained = read_passes(self.files.run, {name: entry})[name]
-        trained = read_passes(self.files.run, {name: entry})[name]
+        names = list(self.method.passes_beside)
+        if self.method.pass_name is not None:
+            names.append(self.method.pass_name)
+        return {name: self._pass_entry(name) for name in names}
+
+    def _pass_entry(self, name: str) -> dict[str, Any]:
+        entry = dict((self.detector.get("passes") or {}).get(name) or {})
+        untrained = read_passes(self.files.run, {name: entry}, self.encoder)[name]
         if isinstance(untrained, Crops):
-            problem = f"its pass {name!r} runs a CLIP over crops, which a bundle does not hold"
-            raise ParameterError(
-                f"{self.method.name} cannot be bundled: {problem}. Name another method"
-            )
+            encoder = asdict(untrained.clip.params)
+            if encoder["cache"] is not None:
+                encoder["cache"] = str(resolved(encoder["cache"]))
+            prompts = Prompts.of((), (), untrained.unknown)
+            return {
+                **entry,
+                "kind": untrained.name,
+                "encoder": {**encoder, "device": "auto"},
+                "unknown": list(prompts.unknown),
+            }
+        trained = read_passes(self.files.run, {name: entry}, self.encoder)[name]
         trained.learn(self.files.root / "regions" / self.files.run)
         if untrained.identity() != trained.identity():
             problem = (
                 f"its pass {name!r} learns from the training regions, which a bundle does not hold"
             )
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
-        return {"kind": untrained.name, **(entry or {})}
+        return {"kind": untrained.name, **entry}
 
     @cached_property
     def proposals(self) -> BundledProposals | None:
@@ -285,6 +305,13 @@ def _bundle_info(source: BundleSource, folder: Path, *, copy: bool, onnx: bool) 
     """
     adapter, fitted, chosen = source.adapter, source.fitted, source.chosen
     operating, tau = source.thresholds
+    passes = {}
+    for name, entry in source.passes().items():
+        passes[name] = _with_clip(name, entry, folder, copy=copy)
+    clip_digest = crops_digest(opened_passes(source.files.run, passes, folder))
+    pass_params = None
+    if source.method.pass_name is not None:
+        pass_params = passes[source.method.pass_name]
     return BundleInfo(
         run=source.files.run,
         benchmark=source.files.benchmark,
@@ -293,7 +320,8 @@ def _bundle_info(source: BundleSource, folder: Path, *, copy: bool, onnx: bool) 
             name=fitted.name,
             title=fitted.title,
             pass_name=source.method.pass_name,
-            pass_params=source.pass_params(),
+            pass_params=pass_params,
+            passes_beside={name: passes[name] for name in source.method.passes_beside},
         ),
         operating=operating,
         tau=tau,
@@ -309,10 +337,31 @@ def _bundle_info(source: BundleSource, folder: Path, *, copy: bool, onnx: bool) 
             header=header_digest(source.header),
             method=content_digest(folder / METHOD),
             code=code_digest(adapter, fitted),
+            clip=clip_digest,
         ),
         onnx=_graph(source, folder) if onnx else None,
         farther=__version__,
     )
+
+
+def _with_clip(name: str, entry: dict[str, Any], folder: Path, *, copy: bool) -> dict[str, Any]:
+    """The entry of a pass whose CLIP, where it is a folder, is copied into the bundle.
+
+    Args:
+        name: The pass.
+        entry: Its entry, with the parameters of the CLIP.
+        folder: The bundle.
+        copy: Whether to copy; else the entry names the folder by its full path.
+    """
+    encoder = entry.get("encoder") or {}
+    if entry["kind"] != Crops.name or not encoder["model"].startswith(LOCAL):
+        return entry
+    model_folder = Path(encoder["model"].removeprefix(LOCAL))
+    model = f"{LOCAL}{resolved(model_folder)}"
+    if copy:
+        shutil.copytree(model_folder, folder / CLIP / name)
+        model = f"{LOCAL}{CLIP}/{name}"
+    return {**entry, "encoder": {**encoder, "model": model}}
 
 
 def _bundled_detector(source: BundleSource, folder: Path, *, copy: bool) -> BundledDetector:
@@ -344,10 +393,10 @@ def _bundled_detector(source: BundleSource, folder: Path, *, copy: bool) -> Bund
 
 def _graph(source: BundleSource, folder: Path) -> BundledGraph:
     """Writes the ONNX graph, and returns its entry."""
-    if source.method.pass_name is not None:
-        problem = (
-            f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
-        )
+    passes = source.passes()
+    if passes:
+        names = " and ".join(repr(name) for name in passes)
+        problem = f"it scores the pass {names}, which is more than one run of the network"
         raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
     # It imports PyTorch and its exporter, which takes seconds.
     from farther.monitor.onnx import GraphThresholds, write_graph

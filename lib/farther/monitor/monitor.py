@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from farther.detectors.base import ImageInput
 from farther.detectors.known_classes import with_class_names
+from farther.detectors.passes.crops import Crops
 from farther.errors import DataError, ParameterError
 from farther.images.device import float32_products, inference_mode
 from farther.images.inputs import as_pixels, images_of, is_one, name_of
 from farther.images.read import load
+from farther.methods.cascade import Cascade
 from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.monitor.monitored import Monitored
+from farther.monitor.passes_beside import Batch, PassBeside, PreparedImage
 from farther.tables import Header, Regions
 from farther.tables.arguments import instance, texts, whole_number
 
@@ -34,7 +37,10 @@ class Monitor:
 
     On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, the network's
     values are the pipeline's, and scores are within 10⁻⁶ of their spread; in other batches the
-    network rounds differently. On a GPU, scores are computed there, in float64.
+    network rounds differently. On a GPU, scores are computed there, in float64, but for methods
+    of crops and those that read passes beside the detections (`cascade`, `fused`). A cascade has
+    its second method's pass for the detections in its band alone, or for batches with one where the
+    pass runs the network on whole images.
 
     Args:
         bundle: What to run.
@@ -57,13 +63,17 @@ class Monitor:
         if max_pixels is not None:
             self._max_pixels = whole_number(max_pixels, "max_pixels", at_least=1)
         self._detector = bundle.detector(device)
-        self._pass = bundle.scored_pass()
+        passes = bundle.passes()
+        # Crops are cut from the detections; the rows of other passes take their place.
+        crops = passes.scored if isinstance(passes.scored, Crops) else None
+        self._pass = None if crops is not None else passes.scored
         self._selection = bundle.selection()
         # Loaded outside of inference mode: a pass may compute gradients.
         self._detector.load_network()
         header = self._detector.header()
         classes = bundle.info.detector.classes
-        if header_digest(with_class_names(header, classes)) != bundle.info.digests.header:
+        named_header = with_class_names(header, classes)
+        if header_digest(named_header) != bundle.info.digests.header:
             problem = (
                 "the checkpoint's classes or last layer are not those that the method was fitted on"
             )
@@ -71,9 +81,17 @@ class Monitor:
         if self._pass is not None:
             header = self._pass.header(self._detector)
         self._header: Header | None = with_class_names(header, classes) if classes else None
-        self._score_module = score_module(
-            bundle.method, self._header or header, self._detector.torch_device()
-        )
+        self._crops = None
+        if crops is not None:
+            self._crops = PassBeside(crops, self._detector, named_header, classes)
+        self._beside = {}
+        for name, extra in passes.beside.items():
+            self._beside[name] = PassBeside(extra, self._detector, named_header, classes)
+        self._score_module = None
+        if self._crops is None and not self._beside:
+            self._score_module = score_module(
+                bundle.method, self._header or header, self._detector.torch_device()
+            )
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto", max_pixels: int | None = None) -> Self:
@@ -160,12 +178,12 @@ class Monitor:
                     failed(name, error)
             yield from self._detect(prepared, ids, failed)
 
-    def _prepare(self, image: ImageInput, name: str) -> Any:
+    def _prepare(self, image: ImageInput, name: str) -> PreparedImage:
         """The image as the network takes it."""
         pixels = self._pixels(image, name)
         if self._pass is None:
-            return self._detector.prepare(pixels)
-        return self._pass.prepare(self._detector, pixels)
+            return PreparedImage(self._detector.prepare(pixels), pixels)
+        return PreparedImage(self._pass.prepare(self._detector, pixels), pixels)
 
     def _pixels(self, image: ImageInput, name: str) -> np.ndarray:
         """The image as an array of shape (H, W, 3), uint8."""
@@ -174,7 +192,10 @@ class Monitor:
         return as_pixels(image, name)
 
     def _detect(
-        self, prepared: list, ids: list[str], failed: Callable[[str, DataError], None] | None
+        self,
+        prepared: list[PreparedImage],
+        ids: list[str],
+        failed: Callable[[str, DataError], None] | None,
     ) -> Iterator[Monitored]:
         """The result for each image of a batch.
 
@@ -195,12 +216,12 @@ class Monitor:
             return
         yield from results
 
-    def _monitored(self, prepared: list, ids: list[str]) -> list[Monitored]:
+    def _monitored(self, prepared: list[PreparedImage], ids: list[str]) -> list[Monitored]:
         """The result for each image of a batch."""
         info, self_aware = self.bundle.info, self.bundle.self_aware
-        regions, proposals = self._regions(prepared, ids)
+        regions, proposals = self._regions([image.input for image in prepared], ids)
         detections = regions.above(info.operating)
-        score = self._scores(detections)
+        score = self._scores(detections, Batch(prepared, ids, info.operating))
         unknown = score < info.tau
 
         confidence = detections.score
@@ -236,11 +257,32 @@ class Monitor:
             results.append(monitored)
         return results
 
-    def _scores(self, detections: Regions) -> np.ndarray:
-        """The method's scores, shape (N,): on the network's device where that is possible."""
-        if self._score_module is None:
-            return self.bundle.method.score(detections)
-        return self._score_module.score_regions(detections)
+    def _scores(self, detections: Regions, batch: Batch) -> np.ndarray:
+        """The method's scores, shape (N,): on the network's device where that is possible.
+
+        Not where it reads passes beside the detections: those of a cascade are computed for the
+        detections about which its first method is undecided.
+        """
+        method = self.bundle.method
+        if self._crops is not None:
+            is_asked = np.ones(len(detections), dtype=bool)
+            return method.score(self._crops.rows(detections, is_asked, batch))
+        if not self._beside:
+            if self._score_module is None:
+                return method.score(detections)
+            return self._score_module.score_regions(detections)
+
+        if isinstance(method, Cascade):
+            score, is_asked = method.first_opinion(detections)
+        else:
+            score = np.zeros(len(detections))
+            is_asked = np.ones(len(detections), dtype=bool)
+        if is_asked.any():
+            rows_by_pass = {}
+            for name, beside in self._beside.items():
+                rows_by_pass[name] = beside.rows(detections, is_asked, batch)
+            score[is_asked] = method.score(detections[is_asked].beside(rows_by_pass))
+        return score
 
     def _unknown_proposals(
         self, proposals: Regions, detections: Regions, ids: list[str]

@@ -19,6 +19,7 @@ from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass, read_passes
 from farther.detectors.proposal_sources import read_sources, selections
 from farther.detectors.settings import ProposalSelection
+from farther.errors import DataError
 from farther.evaluation.cost import (
     CostParams,
     RunFolders,
@@ -63,7 +64,7 @@ def measure_costs() -> None:
     earlier_times = {}
     if earlier["machine"] == this_machine:
         earlier_times = earlier["runs"]
-    earlier_costs = read_cost(Path(OUTPUT))["runs"]
+    earlier_costs = _earlier_costs()
 
     costs: dict[str, RunCost] = {}
     times: dict[str, RunTimes] = {}
@@ -98,6 +99,14 @@ def measure_costs() -> None:
     write_json(TIMES, {"machine": this_machine, "runs": times})
     write_json(OUTPUT, {"images": params.images, "runs": costs})
     write_record(OUTPUT)
+
+
+def _earlier_costs() -> dict[str, RunCost]:
+    """Costs by run of the last time; {} where the file is damaged, or of another version."""
+    try:
+        return read_cost(Path(OUTPUT))["runs"]
+    except DataError:
+        return {}
 
 
 def _network(

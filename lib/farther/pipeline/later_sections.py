@@ -92,9 +92,11 @@ def _checks(params: Mapping[str, Any]) -> Iterator[_Check]:
         value = {**threshold, **((detector or {}).get("threshold") or {})}
         yield _Check(name, value, partial(_check_section, "threshold", name, value))
     names_of_extensions = extensions.by_name().keys()
-    for name, values in (params.get("methods") or {}).items():
+    methods = params.get("methods") or {}
+    for name, values in methods.items():
         if names_of_extensions.isdisjoint(_methods_of(name, values or {})):
-            yield _Check(f"methods.{name}", values, partial(_check_method, name, values or {}))
+            check = partial(_check_method, name, values or {}, methods)
+            yield _Check(f"methods.{name}", [values, _named_entries(values or {}, methods)], check)
 
 
 def _check_section(section: str, name: str, value: Any) -> None:
@@ -102,12 +104,23 @@ def _check_section(section: str, name: str, value: Any) -> None:
     build(class_of(section), f"params.yaml: {name}", value)
 
 
-def _check_method(name: str, values: Mapping[str, Any]) -> None:
+def _named_entries(values: Mapping[str, Any], methods: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of `methods` that an entry names, such as those that it is made of."""
+    named = {}
+    for value in values.values():
+        names = value if isinstance(value, list) else [value]
+        for name in names:
+            if isinstance(name, str) and name in methods:
+                named[name] = methods[name]
+    return named
+
+
+def _check_method(name: str, values: Mapping[str, Any], methods: Mapping[str, Any]) -> None:
     """Checks an entry of `methods`."""
     # It imports NumPy and Polars, which other sections do not need.
     from farther.scoring.entries import read_entry
 
-    entry = read_entry(name, values)
+    entry = read_entry(name, values, methods)
     if entry.search is None and entry.oracle is None:
         entry.create()
 

@@ -41,6 +41,15 @@ def kind_of(entry: Mapping[str, Any], name: str, detector: Mapping[str, Any]) ->
     return kind
 
 
+def _named_methods(entry: Mapping[str, Any]) -> list[str]:
+    """The names of methods or entries that an entry is made of."""
+    names: list[str] = []
+    for parameter in ("of", "first", "then"):
+        value = entry.get(parameter) or ()
+        names += [value] if isinstance(value, str) else list(value)
+    return names
+
+
 def _labels_unknown(detector: Mapping[str, Any]) -> bool:
     """True if the detector itself labels objects as unknown."""
     classes = detector.get("classes") or {}
@@ -51,7 +60,7 @@ def _labels_unknown(detector: Mapping[str, Any]) -> bool:
 def _kind_of_score(entry: Mapping[str, Any], method: str, detector: Mapping[str, Any]) -> str:
     """`TEXT` for scores from similarities to texts, else `POST_HOC`."""
     needs: frozenset[str] = frozenset()
-    for name in (method, *(entry.get("of") or ())):
+    for name in (method, *_named_methods(entry)):
         if name in methods.names():
             needs |= methods.get(name).needs
     pass_settings = (detector.get("passes") or {}).get(entry.get("pass")) or {}

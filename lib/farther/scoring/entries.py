@@ -8,13 +8,16 @@
       odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
       react: {fit_on: val}
       fused: {of: [sharpness, knn]}
+      knn_on_crops: {method: knn, pass: crop}
+      cascade: {first: sharpness, then: knn_on_crops, share: 0.2}
       vos: {runs: [voc-vos]}
 
 The name of an entry names its folders and its row in tables. It is also the method's name, unless
 `method` gives another one, so that a method can be listed with several sets of parameters. `pass`
 names the pass of a run that is scored instead of its detections. `fit_on` names another ID split to
 learn from than `fit.split`. `runs` names the runs that it is for. `search` and `oracle` choose the
-parameters; all other keys are the method's parameters.
+parameters; all other keys are the method's parameters. `of`, `first` and `then` of methods that are
+made of others name entries, with their parameters and `pass`, or methods.
 
 User-defined methods are in the project's folder `extensions/`: see `farther.naming.extensions`.
 """
@@ -27,7 +30,7 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
 from farther.methods.base import METHODS, Method
 from farther.naming.canonical_names import canonical_method
 from farther.naming.registry import STRICT, Parameters, build
@@ -98,6 +101,17 @@ class MethodEntry(Parameters):
         return self.create().wants_split if choice is None else choice.ood_split
 
     @property
+    def passes_beside(self) -> tuple[str, ...]:
+        """Names of the passes whose columns the method reads beside those of the rows.
+
+        Raises:
+            ParameterError: see `create`.
+        """
+        if self.search or self.oracle:
+            return ()
+        return self.create().passes_beside
+
+    @property
     def learns_passes(self) -> bool:
         """Whether the method learns from further passes of the training regions.
 
@@ -146,21 +160,21 @@ def read_entry(
 
     Args:
         name, values: The entry's name, and what it says.
-        section: All entries: those that this one is made of (`of`) are looked up there.
+        section: All entries: those that this one is made of are looked up there.
 
     Raises:
         ParameterError: a method is unknown, both kinds of choice are asked for, parameters are
-            given to a choice, or an entry that this one is made of does not score detections with
-            the parameters that it states.
+            given to a choice, an entry that this one is made of is this one, is made of others
+            itself or has more than parameters and `pass`, or passes are named twice.
     """
     params = dict(values)
-    if section is not None and isinstance(params.get("of"), list):
-        params["of"] = _looked_up(name, params["of"], section)
     chosen: dict[str, Any] = {
         key: params.pop(key) for key in ("search", "oracle", "fit_on", "runs") if key in params
     }
     chosen["pass_name"] = params.pop("pass", None)
     method = canonical_method(params.pop("method", name))
+    if section is not None:
+        params = _with_entries(name, method, params, section)
     fields = {"name": name, "method": method, **chosen, "params": params}
     entry = build(MethodEntry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
@@ -175,21 +189,79 @@ def read_entry(
         )
     for method in entry.methods:
         METHODS.get(method)
+    if entry.pass_name is not None and entry.passes_beside:
+        raise ParameterError(
+            f"methods.{name}: 'pass' stands beside methods that score a pass themselves: leave it "
+            "out, or name it in each of them"
+        )
     return entry
 
 
+def _with_entries(
+    name: str,
+    method: str,
+    params: Mapping[str, Any],
+    section: Mapping[str, Mapping[str, Any] | None],
+) -> dict[str, Any]:
+    """The parameters of an entry, with those of the entries that it is made of."""
+    with_entries = dict(params)
+    if method not in METHODS.names():
+        return with_entries
+    for parameter in METHODS.get(method).names_methods:
+        value = with_entries.get(parameter)
+        if isinstance(value, str):
+            value = [value]
+        if isinstance(value, list):
+            with_entries[parameter] = _looked_up(f"methods.{name}", parameter, name, value, section)
+    return with_entries
+
+
 def _looked_up(
-    name: str, parts: list[Any], section: Mapping[str, Mapping[str, Any] | None]
+    place: str,
+    parameter: str,
+    name: str,
+    parts: list[Any],
+    section: Mapping[str, Mapping[str, Any] | None],
 ) -> dict[str, Any]:
     """{part: its parameters}, those of the entries of the same names where there are any."""
     params_by_part = {}
     for part in parts:
-        params = dict(section.get(str(part)) or {})
-        chosen = sorted({"pass", "search", "oracle", "fit_on", "runs"} & params.keys())
-        if chosen:
+        if not isinstance(part, str):
             raise ParameterError(
-                f"methods.{name}: 'of' names the entry {part!r}, which has {chosen[0]!r}; only "
-                "entries with plain parameters can be parts"
+                f"{place}: {parameter!r} names methods or entries, found {part!r}: give parameters "
+                f"as in {{{parameter}: {{knn: {{k: 5}}}}}}"
             )
-        params_by_part[str(part)] = params
+        if part not in section:
+            # An entry that is called by another name of its method.
+            part = canonical_method(part)
+        if part == name:
+            raise ParameterError(f"{place}: {parameter!r} names the entry itself")
+        if part in params_by_part:
+            raise ParameterError(
+                f"{place}: {parameter!r} names {part!r} twice: give each its own name and "
+                "parameters"
+            )
+        if part not in section and part not in METHODS.names():
+            known = [*section, *METHODS.names()]
+            choose(f"method or entry in {place}.{parameter}", part, known)
+        params = dict(section.get(part) or {})
+        _check_part(place, parameter, part, params)
+        params_by_part[part] = params
     return params_by_part
+
+
+def _check_part(place: str, parameter: str, part: str, params: Mapping[str, Any]) -> None:
+    """Refuses an entry that another one cannot be made of.
+
+    Raises:
+        ParameterError: it is made of others itself, or has a key beside parameters and `pass`.
+    """
+    names = f"{place}: {parameter!r} names the entry {part!r}"
+    if METHODS.get(params.get("method", part)).names_methods:
+        raise ParameterError(f"{names}, which is made of others itself: name those")
+    chosen = sorted({"search", "oracle", "fit_on", "runs"} & params.keys())
+    if chosen:
+        raise ParameterError(
+            f"{names}, which has {chosen[0]!r}; only entries with plain parameters and `pass` can "
+            "be parts"
+        )

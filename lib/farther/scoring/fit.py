@@ -118,10 +118,13 @@ def _listing(
         if entry.fit_split is not None:
             learned.add(entry.fit_split)
     not_scored = learned.difference(scored, [run.settings.calibration_split])
-    return FittedEntries(
-        entries=[FittedEntry(name=entry.name, pass_name=entry.pass_name) for entry in entries],
-        not_scored=sorted(not_scored),
-    )
+    fitted_entries = []
+    for entry in entries:
+        fitted_entry = FittedEntry(
+            name=entry.name, pass_name=entry.pass_name, passes_beside=list(entry.passes_beside)
+        )
+        fitted_entries.append(fitted_entry)
+    return FittedEntries(entries=fitted_entries, not_scored=sorted(not_scored))
 
 
 def _fit_again(

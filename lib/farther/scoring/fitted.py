@@ -28,10 +28,12 @@ class FittedEntry(Schema):
     Args:
         name: Its name.
         pass_name: The pass whose regions are scored; None for the run's own.
+        passes_beside: Passes whose columns it reads beside those of the run's own regions.
     """
 
     name: str
     pass_name: str | None = None
+    passes_beside: list[str] = Field(default_factory=list)
 
 
 class FittedEntries(Schema):

@@ -28,6 +28,7 @@ from farther.processes import count_cores
 from farther.tables import Header, Images, Objects, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.folders import listed
+from farther.tables.joined import JoinedFolder
 
 if TYPE_CHECKING:
     from farther.scoring.entries import MethodEntry
@@ -117,6 +118,7 @@ class RunRegions:
             annotated`.
         known_digests: Content digest of each folder of regions that was read already.
         name: Name of the run.
+        beside: Names of the passes whose columns the regions have beside their own.
     """
 
     folder: Path
@@ -131,9 +133,12 @@ class RunRegions:
         default_factory=dict, repr=False, compare=False
     )
     name: str = ""
+    beside: tuple[str, ...] = ()
 
     def on(self, entry: MethodEntry) -> RunRegions:
         """The regions of an entry of params.yaml: the run's own, or those of one of its passes.
+
+        With columns of passes beside the run's own, where the method reads them.
 
         Raises:
             FitError: the entry is for other runs; the run has no such pass, or it is of crops that
@@ -150,6 +155,8 @@ class RunRegions:
             settings = dataclasses.replace(self.settings, split=entry.fit_split)
             of_split = dataclasses.replace(self, settings=settings)
             return of_split.on(dataclasses.replace(entry, fit_on="pass"))
+        if entry.passes_beside:
+            return self._with_passes(entry)
         if entry.pass_name is None:
             return self
         of_pass = self._of_pass(entry.pass_name)
@@ -157,6 +164,12 @@ class RunRegions:
         if entry.fit_on == "detections":
             return dataclasses.replace(of_pass, fit_folder=self.folder)
         return of_pass
+
+    def _with_passes(self, entry: MethodEntry) -> RunRegions:
+        """The run's own regions with the columns of the passes that an entry reads."""
+        for name in entry.passes_beside:
+            self._of_pass(name).check_crops(entry)
+        return dataclasses.replace(self, beside=entry.passes_beside)
 
     def check_crops(self, entry: MethodEntry) -> None:
         """Refuses what cannot be learned from crops.
@@ -193,6 +206,7 @@ class RunRegions:
         """
         if method.wants_split is not None:
             self.refuse_test_split(method.wants_split)
+            self.unknown(method.wants_split)
         pass_regions = None
         if method.wants_pass is not None:
             pass_regions = self._of_pass(method.wants_pass).training
@@ -202,7 +216,7 @@ class RunRegions:
         if method.wants_validation:
             method.learn_validation(self.calibration)
         if method.wants_split is not None:
-            method.learn_split(self.calibration, self.above(method.wants_split))
+            method.learn_split(self.calibration, self.unknown(method.wants_split))
         if isinstance(method, ImportedScores):
             # It imports readers of images, which most methods and no evaluation needs.
             from farther.scoring.imported_scores import learn_imported
@@ -262,14 +276,13 @@ class RunRegions:
         """
         settings = self.settings
         folder = (self.fit_folder or self.folder) / settings.split
-        if self._is_left_out(folder):
-            problem = (
-                f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
-            )
-            raise FitError(
-                f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`"
-            )
-        regions = labelled_known(RegionsFolder(folder).above(self.operating))
+        for left_out in self._left_out(folder):
+            problem = f"the pass {left_out!r} has no split {settings.split!r} to learn from"
+            advice = "take it out of the pass's `skip`"
+            if not self.beside:
+                advice = f"write `fit_on: detections`, or {advice}"
+            raise FitError(f"{problem}: {advice}")
+        regions = labelled_known(self._open(folder))
         if settings.max_regions is not None:
             regions = RegionsSample(regions, settings.max_regions, settings.seed)
         return HeldRegions(regions)
@@ -341,17 +354,50 @@ class RunRegions:
             DataError: the split is absent or damaged.
         """
         folder = self.folder / split
-        if self._is_left_out(folder):
-            problem = f"the pass {self.folder.name!r} has no split {split!r}"
+        for left_out in self._left_out(folder):
+            problem = f"the pass {left_out!r} has no split {split!r}"
             raise FitError(
                 f"{problem}, which τ or parameters are chosen on: take it out of the pass's `skip`"
             )
-        return RegionsFolder(folder).above(self.operating)
+        return self._open(folder)
 
-    def _is_left_out(self, folder: Path) -> bool:
-        return (
-            self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir()
-        )
+    def unknown(self, ood_split: str) -> RegionsLike:
+        """The regions at or above t* of an OOD split that parameters or methods learn from.
+
+        Raises:
+            FitError: the run has no such split; says which it has. Or see `above`.
+        """
+        splits = [file.parent.name for file in listed(self.folder, "*/regions.json")]
+        if ood_split not in splits and not self._left_out(self.folder / ood_split):
+            raise FitError(
+                f"the run has no split {ood_split!r} to learn from (`ood_split`); it has "
+                f"{', '.join(splits)}"
+            )
+        return self.above(ood_split)
+
+    def _open(self, folder: Path) -> RegionsLike:
+        """The regions of a split at or above t*, with the columns of passes beside their own."""
+        if not self.beside:
+            return RegionsFolder(folder).above(self.operating)
+        return JoinedFolder(folder, self._folders_beside(folder.name), self.operating)
+
+    def _folders_beside(self, split: str) -> dict[str, Path]:
+        """The folder of a split in each pass whose columns the regions have."""
+        folders = {}
+        for name in self.beside:
+            assert self.passes is not None
+            folders[name] = inside(self.passes, name) / split
+        return folders
+
+    def _left_out(self, folder: Path) -> list[str]:
+        """The passes that leave a split out, of those that the regions are of."""
+        passes = []
+        if self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir():
+            passes.append(folder.parent.name)
+        for name, folder_beside in self._folders_beside(folder.name).items():
+            if folder.is_dir() and not folder_beside.is_dir():
+                passes.append(name)
+        return passes
 
     def digests_for(self, entry: MethodEntry) -> dict[str, str]:
         """Content digest of each folder that an entry is fitted from, by its path in the run.
@@ -366,6 +412,10 @@ class RunRegions:
         folders = [training / split, source / self.settings.calibration_split]
         if entry.ood_split is not None:
             folders.append(source / entry.ood_split)
+        if self.passes is not None:
+            splits = [folder.name for folder in folders]
+            for name in entry.passes_beside:
+                folders += [inside(self.passes, name) / own_split for own_split in splits]
         if entry.learns_passes and self.passes is not None:
             folders += listed(self.passes, f"*/{split}")
         with ThreadPoolExecutor(count_cores()) as pool:

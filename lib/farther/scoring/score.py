@@ -28,6 +28,7 @@ from farther.scoring.fitted import FittedEntry, applicable, read_entries
 from farther.tables import Header, Regions, RegionsFolder, Scores
 from farther.tables.files import inside
 from farther.tables.folders import listed
+from farther.tables.joined import JoinedFolder
 from farther.tables.parquet import ROW_GROUP
 
 if TYPE_CHECKING:
@@ -70,11 +71,13 @@ class ScoreTable:
     Args:
         method: The method's name in the section `methods`.
         regions: Folder of the regions that are scored.
+        beside: The folder of each pass whose columns it reads beside theirs: names and folders.
         key: See `farther.incremental.keyed`.
     """
 
     method: str
     regions: Path
+    beside: tuple[tuple[str, Path], ...]
     key: str
 
     @property
@@ -86,6 +89,16 @@ class ScoreTable:
     def item(self) -> str:
         """Its file below the folder of scores."""
         return f"{self.method}/{self.split}.parquet"
+
+    def read(self) -> RegionsFolder | JoinedFolder:
+        """The regions that are scored.
+
+        Raises:
+            DataError: a folder is absent or damaged.
+        """
+        if self.beside:
+            return JoinedFolder(self.regions, dict(self.beside))
+        return RegionsFolder(self.regions)
 
 
 def score_run(
@@ -121,17 +134,17 @@ def score_run(
 
     tables = Keyed(scores)
     outdated = set(tables.outdated({table.item: table.key for table in wanted}))
-    by_regions: dict[Path, list[ScoreTable]] = {}
+    by_regions: dict[tuple, list[ScoreTable]] = {}
     for table in wanted:
         if table.item in outdated:
-            by_regions.setdefault(table.regions, []).append(table)
+            by_regions.setdefault((table.regions, table.beside), []).append(table)
 
     loaded: dict[str, Method] = {}
-    for folder, tables_of_folder in by_regions.items():
+    for tables_of_folder in by_regions.values():
         for table in tables_of_folder:
             if table.method not in loaded:
                 loaded[table.method] = load(inside(fitted, table.method))
-        _score_split(RegionsFolder(folder), tables_of_folder, loaded, tables, summary, place)
+        _score_split(tables_of_folder[0].read(), tables_of_folder, loaded, tables, summary, place)
     return summary
 
 
@@ -160,17 +173,36 @@ def _score_tables(
         }
         for header in listed(source, "*/regions.json"):
             folder = header.parent
-            if folder.name in not_scored:
+            beside = _folders_beside(entry, passes, folder.name)
+            if folder.name in not_scored or beside is None:
                 continue
-            if folder not in digests:
-                digests[folder] = content_digest(folder)
-            key = key_of([], {**made_from, "regions": digests[folder]})
-            tables.append(ScoreTable(entry.name, folder, key))
+            read_folders = [folder, *(folder_beside for _, folder_beside in beside)]
+            for read_folder in read_folders:
+                if read_folder not in digests:
+                    digests[read_folder] = content_digest(read_folder)
+            made_from_regions = {**made_from, "regions": digests[folder]}
+            if beside:
+                made_from_regions["beside"] = " ".join(digests[read] for read in read_folders[1:])
+            key = key_of([], made_from_regions)
+            tables.append(ScoreTable(entry.name, folder, beside, key))
     return tables
 
 
+def _folders_beside(
+    entry: FittedEntry, passes: Path, split: str
+) -> tuple[tuple[str, Path], ...] | None:
+    """The folders of a split in the passes that a method reads; None where one leaves it out."""
+    folders = []
+    for name in entry.passes_beside:
+        folder = inside(passes, name) / split
+        if not (folder / "regions.json").is_file():
+            return None
+        folders.append((name, folder))
+    return tuple(folders)
+
+
 def _score_split(
-    regions: RegionsFolder,
+    regions: RegionsFolder | JoinedFolder,
     wanted: list[ScoreTable],
     methods: Mapping[str, Method],
     tables: Keyed,
@@ -204,7 +236,7 @@ class _ExtensionError(Exception):
 
 
 def _write_scores(
-    regions: RegionsFolder,
+    regions: RegionsFolder | JoinedFolder,
     wanted: list[ScoreTable],
     methods: Mapping[str, Method],
     tables: Keyed,

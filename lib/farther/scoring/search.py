@@ -114,7 +114,7 @@ def search(
         run.refuse_test_split(ood_split)
     calibration_split = run.settings.calibration_split
     id_val = run.calibration
-    ood_val = run.above(ood_split)
+    ood_val = run.unknown(ood_split)
     trials = []
     for method in _combinations(grids):
         params = {key: getattr(method, key) for key in grids[method.name]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -69,6 +69,8 @@ class Header:
         weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias =
             logits; or None.
         bias: ndarray of shape (K,), or None.
+        passes: Headers of the passes whose columns the rows have beside their own, by the pass's
+            name; see `Regions.of_pass`. They are not stored.
 
     Raises:
         DataError: the fields contradict each other.
@@ -84,6 +86,7 @@ class Header:
     are_observed: bool = False
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
+    passes: Mapping[str, Header] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(class_names(self.classes)))
@@ -174,9 +177,23 @@ class Header:
             "unknown_columns": list(self.unknown_columns),
         }
 
+    def column_of(self, other: Header) -> np.ndarray:
+        """This header's logits column of each class of another header.
+
+        Args:
+            other: With K classes; those that this header does not have have the column 0.
+
+        Returns:
+            ndarray of shape (K,), int16.
+        """
+        column_by_class = {name: column for column, name in enumerate(self.classes)}
+        columns = [column_by_class.get(name, 0) for name in other.classes]
+        return np.array(columns, dtype=np.int16)
+
     def to_json(self) -> dict[str, Any]:
-        """All but the last layer, as JSON."""
-        names = [field.name for field in fields(self) if field.name not in ("weight", "bias")]
+        """All but the last layer and the headers of passes, as JSON."""
+        left_out = ("weight", "bias", "passes")
+        names = [field.name for field in fields(self) if field.name not in left_out]
         values = {name: getattr(self, name) for name in names}
         if not self.are_observed:  # so that files of others stay as they were
             del values["are_observed"]

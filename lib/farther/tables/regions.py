@@ -10,8 +10,8 @@ A regions folder is self-contained:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -36,6 +36,12 @@ LAYER = "latent."
 #: Prefix of the names of columns with means of the rows of layers' Gram matrices.
 GRAM = "gram."
 
+#: Prefix of the names of columns of passes: `pass.<pass>/<column>`.
+PASS = "pass."
+
+#: Columns that the rows of a pass share with the run's own.
+_SHARED = ("image_id", "region_id", "box", "score", "label")
+
 #: Output of the confidence branch of a classifier before its sigmoid, shape (N, 1).
 CONFIDENCE = f"{LAYER}confidence"
 
@@ -50,6 +56,26 @@ BEFORE = f"{LAYER}before"
 
 #: Columns that are no inner layer's activations, although their names have the prefix of layers.
 OUTPUTS = frozenset({BEFORE, CONFIDENCE, NUMERATOR, DENOMINATOR})
+
+
+def pass_column(pass_name: str, column: str) -> str:
+    """Name of the column of a pass in rows that have it beside their own columns.
+
+    >>> pass_column("crop", "features")
+    'pass.crop/features'
+    """
+    return f"{PASS}{pass_name}/{column}"
+
+
+def own_name(column: str) -> str:
+    """Name that a column has in its pass; that of a column of no pass as it is.
+
+    >>> own_name("pass.crop/features"), own_name("features")
+    ('features', 'features')
+    """
+    if column.startswith(PASS):
+        return column.partition("/")[2]
+    return column
 
 
 class Regions(Table, WithHeader, Conversions):
@@ -67,6 +93,7 @@ class Regions(Table, WithHeader, Conversions):
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
         latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")`
             returns one.
+        pass.<pass>/<column>: Columns of passes, beside the rows' own: see `beside`.
         gram.<layer>: Means of the rows of the Gram matrices of a layer's activations, for several
             powers.
         box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or
@@ -127,10 +154,17 @@ class Regions(Table, WithHeader, Conversions):
 
     @classmethod
     def declared(cls, names: Iterable[str]) -> tuple[Column, ...]:
-        """The declared columns, and those called `latent.<layer>` or `gram.<layer>`."""
-        layers = sorted({name for name in names if name.startswith((LAYER, GRAM))})
-        layer_columns = [Column(VECTOR, name, optional=True) for name in layers]
-        return (*cls.COLUMNS, *layer_columns)
+        """The declared columns, and those of layers and of passes.
+
+        These are called `latent.<layer>`, `gram.<layer>` and `pass.<pass>/<column>`.
+        """
+        further = sorted({name for name in names if name.startswith((LAYER, GRAM, PASS))})
+        dtype_by_name = {column.name: column.dtype for column in cls.COLUMNS}
+        further_columns = []
+        for name in further:
+            dtype = dtype_by_name.get(own_name(name), VECTOR)
+            further_columns.append(Column(dtype, name, optional=True))
+        return (*cls.COLUMNS, *further_columns)
 
     def _check(self, source: str | Path | None) -> None:
         self._check_logits(source)
@@ -183,7 +217,59 @@ class Regions(Table, WithHeader, Conversions):
         """True if the rows have this column (or, for `last_layer`, the header)."""
         if column == "last_layer":
             return self.weight is not None
+        if own_name(column) == "last_layer":
+            return any(
+                column == pass_column(name, "last_layer") and header.weight is not None
+                for name, header in self.header.passes.items()
+            )
         return column in self.names
+
+    def beside(self, passes: Mapping[str, Regions]) -> Regions:
+        """These rows with the columns of passes beside their own.
+
+        Args:
+            passes: The same rows in each pass, by its name.
+
+        Raises:
+            DataError: a pass has other rows; names the first.
+        """
+        columns = dict(self._columns)
+        headers = dict(self.header.passes)
+        for name, rows in passes.items():
+            self._check_same_rows(name, rows)
+            headers[name] = rows.header
+            for column, values in rows._columns.items():
+                if column not in _SHARED:
+                    columns[pass_column(name, column)] = values
+        joined = self._with(columns)
+        joined.header = replace(self.header, passes=headers)
+        return joined
+
+    def _check_same_rows(self, pass_name: str, rows: Regions) -> None:
+        problem = f"the rows of the pass {pass_name!r} are not those of the run: run the pass again"
+        if len(rows) != len(self):
+            raise DataError(f"{problem} ({len(rows)} rows, expected {len(self)})")
+        is_other = (rows.image_id != self.image_id) | (rows.region_id != self.region_id)
+        if is_other.any():
+            raise DataError(problem, row=int(is_other.argmax()), field="region_id")
+
+    def of_pass(self, pass_name: str) -> Regions:
+        """The rows of a pass whose columns these rows have beside their own; see `beside`.
+
+        Image, number, box and confidence are these rows'; the label is the same class.
+        """
+        header = self.header.passes[pass_name]
+        columns: dict[str, Any] = {}
+        for name in ("image_id", "region_id", "box", "score"):
+            columns[name] = self._columns[name]
+        columns["label"] = header.column_of(self.header)[self.label]
+        prefix = pass_column(pass_name, "")
+        for name, values in self._columns.items():
+            if name.startswith(prefix):
+                columns[own_name(name)] = values
+        regions = self._with(columns)
+        regions.header = header
+        return regions
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         """The rows in batches, as those of a `RegionsFolder`: code that streams takes either.
@@ -411,6 +497,8 @@ class RegionsWriter(ShardWriter):
     def __init__(
         self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""
     ):
+        if header.passes:
+            raise DataError("rows with columns of passes are not stored", file=path)
         self.header = header
         facts = {"header": header.to_json(), "last_layer": header.layer_digest()}
         super().__init__(path, key, work, facts)

@@ -95,8 +95,15 @@ class PassCost(TypedDict):
     backward: int
 
 
-#: Cost of a method: the inference whose outputs it reads, and bytes on disk per image.
-MethodCost = TypedDict("MethodCost", {"pass": str | None, "bytes": float})
+class MethodCost(TypedDict):
+    """Cost of a method: the inferences whose outputs it reads, and bytes on disk per image.
+
+    `passes` has, by the name of an inference, the share of the images for which it is computed, or
+    of the detections where it is computed for each of them alone.
+    """
+
+    passes: dict[str, float]
+    bytes: float
 
 
 class RunCost(TypedDict):

@@ -27,9 +27,9 @@ COST = {
         "net": {
             "passes": {"perturbed": {"forward": 1, "backward": 1}},
             "methods": {
-                "confidence": {"pass": None, "bytes": 40.0},
-                "knn": {"pass": None, "bytes": 5200.0},
-                "odin": {"pass": "perturbed", "bytes": 800.0},
+                "confidence": {"passes": {}, "bytes": 40.0},
+                "knn": {"passes": {}, "bytes": 5200.0},
+                "odin": {"passes": {"perturbed": 1.0}, "bytes": 800.0},
             },
         }
     },

@@ -27,7 +27,7 @@ from farther.evaluation.cost import timed
 from farther.evaluation.settings import EvaluationSettings
 from farther.images.read import open_image
 from farther.naming.registry import build
-from farther.scoring.entries import read_entry
+from farther.scoring.entries import MethodEntry, read_entry
 from farther.tables import Regions
 from farther.tables.files import digest
 
@@ -237,7 +237,8 @@ class _RunCosts:
         for name, params in self.project.section("methods").items():
             stage = f"fit, score: {self.run}, {name}"
             try:
-                yield _method(stage, name, params, regions_by_pass, fit_regions, score_regions)
+                entry = read_entry(name, params or {}, self.project.section("methods"))
+                yield _method(stage, entry, regions_by_pass, fit_regions, score_regions)
             except FartherError as error:
                 yield StageCost.unknown(stage, f"not measured: {error}")
 
@@ -266,8 +267,7 @@ class _RunCosts:
 
 def _method(
     stage: str,
-    name: str,
-    params: dict[str, Any] | None,
+    entry: MethodEntry,
     regions_by_pass: dict[str | None, Regions],
     fit_regions: float,
     score_regions: float,
@@ -275,12 +275,13 @@ def _method(
     """The cost of fitting and scoring a method.
 
     Raises:
-        FartherError: the entry is not valid, or the method cannot be used on the regions.
+        FartherError: the method cannot be used on the regions.
     """
-    entry = read_entry(name, params or {})
-    regions = regions_by_pass.get(entry.pass_name)
-    if regions is None:
-        return StageCost.unknown(stage, f"not measured: the pass {entry.pass_name!r} was not")
+    for name in (entry.pass_name, *entry.passes_beside):
+        if name not in regions_by_pass:
+            return StageCost.unknown(stage, f"not measured: the pass {name!r} was not")
+    regions = regions_by_pass[entry.pass_name]
+    regions = regions.beside({name: regions_by_pass[name] for name in entry.passes_beside})
     if not len(regions):
         return StageCost.unknown(stage, "the sample has no regions: not measured")
     if entry.search or entry.oracle:

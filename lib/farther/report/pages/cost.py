@@ -50,9 +50,9 @@ class MethodCost:
     Args:
         method: Its title.
         is_baseline: True for the method that gains are measured against.
-        pass_name: The pass that it needs, None for none.
-        forward, backward: Forward and backward inferences of that pass.
-        ms: Milliseconds of the pass and of scoring; None where they were not measured.
+        passes: The passes that it needs, and the share of images or detections that each runs for.
+        forward, backward: Forward and backward inferences of the passes.
+        ms: Milliseconds of the passes and of scoring; None where they were not measured.
         detector_ms: Milliseconds of detection; None where they were not measured.
         stored_bytes: Bytes of the inputs that it stores.
         gains: Metric of `SHOWN` → gain; {} without a baseline.
@@ -60,9 +60,9 @@ class MethodCost:
 
     method: str
     is_baseline: bool
-    pass_name: str | None
-    forward: int
-    backward: int
+    passes: Mapping[str, float]
+    forward: float
+    backward: float
     ms: float | None
     detector_ms: float | None
     stored_bytes: float
@@ -151,36 +151,47 @@ def _method_costs(run: Run, cost: RunCost | None, times: RunTimes | None) -> Ite
         detector_ms = times["detector"]
 
     for name, method_cost in cost["methods"].items():
-        pass_name = method_cost["pass"]
-        forward = backward = 0
-        if pass_name in cost["passes"]:
-            forward = cost["passes"][pass_name]["forward"]
-            backward = cost["passes"][pass_name]["backward"]
+        forward = 0.0
+        backward = 0.0
+        for pass_name, share in method_cost["passes"].items():
+            if pass_name in cost["passes"]:
+                forward += share * cost["passes"][pass_name]["forward"]
+                backward += share * cost["passes"][pass_name]["backward"]
         method_gains = gains.methods.get(name, {})
         yield MethodCost(
             method=run.label(name),
             is_baseline=name == gains.baseline,
-            pass_name=pass_name,
+            passes=method_cost["passes"],
             forward=forward,
             backward=backward,
-            ms=_further_ms(times, name, pass_name),
+            ms=_further_ms(times, name, method_cost["passes"]),
             detector_ms=detector_ms,
             stored_bytes=method_cost["bytes"],
             gains={metric: method_gains[metric] for metric in SHOWN if metric in method_gains},
         )
 
 
-def _further_ms(times: RunTimes | None, method: str, pass_name: str | None) -> float | None:
-    """Milliseconds per image of a method's pass and scoring; None where they were not measured."""
+def _further_ms(times: RunTimes | None, method: str, passes: Mapping[str, float]) -> float | None:
+    """Milliseconds per image of a method's passes and scoring; None where not measured."""
     if times is None or times["detector"] is None or method not in times["methods"]:
         return None
-    scoring_ms = times["methods"][method]
-    if not pass_name:
-        return scoring_ms
-    pass_ms = times["passes"].get(pass_name)
-    if pass_ms is None:
-        return None
-    return pass_ms + scoring_ms
+    further_ms = times["methods"][method]
+    for pass_name, share in passes.items():
+        pass_ms = times["passes"].get(pass_name)
+        if pass_ms is None:
+            return None
+        further_ms += share * pass_ms
+    return further_ms
+
+
+def _printed_passes(passes: Mapping[str, float]) -> list[str]:
+    """The names of passes, with the share that each runs for where it is not all."""
+    texts = []
+    for name, share in passes.items():
+        if share < 1:
+            name = f"{name} ({100 * share:.0f}%)"
+        texts.append(name)
+    return texts
 
 
 def _chart_groups(costs_by_run: CostsByRun) -> dict[str, vl.ChartGroup]:
@@ -220,7 +231,7 @@ def _points(costs: Sequence[MethodCost], metric: str) -> list[dict[str, Any]]:
         row = {
             "method": cost.method,
             "ms": round(max(cost.ms, SHORTEST_MS), 4),
-            "passes": f"{cost.forward} forward, {cost.backward} backward",
+            "passes": f"{cost.forward:.3g} forward, {cost.backward:.3g} backward",
             "gain": _in_points(gain.gain or 0),
             "low": _in_points(low),
             "high": _in_points(high),
@@ -321,9 +332,9 @@ def _listing(run: str, costs: Sequence[MethodCost]) -> Listing:
     for cost in costs:
         row: dict[str, Any] = {
             "Method": cost.method,
-            "Pass": cost.pass_name or ABSENT,
-            "Forward": cost.forward,
-            "Backward": cost.backward,
+            "Pass": ", ".join(_printed_passes(cost.passes)) or ABSENT,
+            "Forward": f"{cost.forward:.3g}",
+            "Backward": f"{cost.backward:.3g}",
             "ms per image": _printed_ms(cost.ms),
             "kB stored per image": f"{cost.stored_bytes / 1000:.1f}",
         }
@@ -420,7 +431,9 @@ def _overview(costs_by_run: CostsByRun) -> Listing:
     rows = []
     for method, costs in _by_method(costs_by_run).items():
         times = [cost.ms for cost in costs if cost.ms is not None]
-        passes = dict.fromkeys(cost.pass_name for cost in costs if cost.pass_name)
+        passes: dict[str, None] = {}
+        for cost in costs:
+            passes.update(dict.fromkeys(_printed_passes(cost.passes)))
         kilobytes = [cost.stored_bytes / 1000 for cost in costs]
         row: dict[str, Any] = {
             "Method": method,
@@ -462,8 +475,8 @@ def _passes_message(costs_by_run: CostsByRun) -> str:
     sentences = []
     for run, costs in costs_by_run.items():
         measured = [cost for cost in costs if cost.has_gain("auroc")]
-        with_pass = _best([cost for cost in measured if cost.pass_name])
-        without_pass = _best([cost for cost in measured if not cost.pass_name])
+        with_pass = _best([cost for cost in measured if cost.passes])
+        without_pass = _best([cost for cost in measured if not cost.passes])
         if with_pass is not None and without_pass is not None:
             sentences.append(_comparison(run, with_pass, without_pass))
     return " ".join(sentences)
