@@ -289,7 +289,7 @@ def parse_json(
     dropped_fields = tuple(without)
     if not dropped_fields:
         with suppress(ValueError, RecursionError):
-            return _faultless_json(text)
+            return faultless_json(text)
 
     def drop(fields: dict[str, Any]) -> dict[str, Any]:
         for name in dropped_fields:
@@ -334,7 +334,7 @@ def parse_json(
     raise DataError(problem, file=file, row=row, field=field)
 
 
-def _faultless_json(text: str | bytes) -> Any:
+def faultless_json(text: str | bytes) -> Any:
     """The value of a JSON text, in half of the time that `json.loads` takes.
 
     Raises:
