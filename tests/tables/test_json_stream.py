@@ -18,7 +18,7 @@ from farther.tables.json_stream import list_elements
         ('"' + "a" * 1_100_000 + '"', "row 1: not JSON: an element of more than 1 MB"),
         ("9" * 300_000, "not JSON: a number of more than 4,300 characters"),
         ("[" + "1, " * 400_000 + "1]", "row 1: not JSON: an element of more than 1 MB"),
-        ("[" * DEPTH + "1" + "]" * DEPTH, f"nested more than {DEPTH} levels deep"),
+        ("[" * 2 * DEPTH + "1" + "]" * 2 * DEPTH, f"nested more than {DEPTH} levels deep"),
     ],
 )
 def test_one_element_of_a_list_is_bounded(tmp_path, element, problem, monkeypatch):

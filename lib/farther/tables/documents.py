@@ -289,7 +289,9 @@ def parse_json(
     dropped_fields = tuple(without)
     if not dropped_fields:
         with suppress(ValueError, RecursionError):
-            return faultless_json(text)
+            value = faultless_json(text)
+            _check_depth(value)
+            return value
 
     def drop(fields: dict[str, Any]) -> dict[str, Any]:
         for name in dropped_fields:
@@ -337,17 +339,17 @@ def parse_json(
 def faultless_json(text: str | bytes) -> Any:
     """The value of a JSON text, in half of the time that `json.loads` takes.
 
+    It is nested by at most 200 levels, the parser's own limit.
+
     Raises:
-        ValueError, RecursionError: there may be something that `parse_json` refuses.
+        ValueError: there may be something that `parse_json` refuses.
     """
     content = text
     if isinstance(content, str):
         content = content.encode()
     if _has_outsized_number(content):
         raise ValueError
-    value = from_json(content, allow_inf_nan=False)
-    _check_depth(value)
-    return value
+    return from_json(content, allow_inf_nan=False)
 
 
 def _has_outsized_number(content: bytes) -> bool:
