@@ -184,9 +184,9 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
         (
             "annotations.2.id",
             2**63,
-            "images[3] or later",
-            None,
-            "not JSON: parse error: integer overflow",
+            "annotations[2]",
+            "id",
+            "expected an integer, found 9223372036854775808",
         ),
         (
             "annotations.2.image_id",

@@ -20,7 +20,7 @@ from farther.errors import DataError, shorten
 from farther.tables.documents import DEPTH, faultless_json
 from farther.tables.files import open_binary
 
-#: Most bytes of one element, which ijson holds in memory.
+#: Most bytes of one element, which ijson holds in memory, and of a file that is parsed at once.
 ELEMENT_BYTES = 16_000_000
 #: Most bytes of a number: Python reads none that has more digits, and ijson crashes.
 NUMBER_BYTES = 4_300
@@ -61,6 +61,12 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
         for part in list_parts(path):
             yield from part
         return
+    content = small_json(path)
+    if isinstance(content, dict):
+        elements = content.get(key)
+        if isinstance(elements, list):
+            yield from elements
+        return
     with open_json(path) as file:
         _check_first_character(file, "{", "an object", path)
         count = 0
@@ -70,6 +76,22 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
                 count += 1
         except (ijson.JSONError, ValueError, RecursionError) as error:
             raise _not_json(error, path, f"{key}[{count}] or later") from None
+
+
+def small_json(path: str | Path) -> Any:
+    """The value of a JSON file of at most `ELEMENT_BYTES`; None for another file.
+
+    Raises:
+        DataError: the file is absent or cannot be read.
+    """
+    with open_json(path) as file:
+        content = file.read(ELEMENT_BYTES + 1)
+    if len(content) > ELEMENT_BYTES:
+        return None
+    try:
+        return faultless_json(content)
+    except ValueError:
+        return None
 
 
 def list_parts(path: str | Path) -> Iterator[list[Any]]:
@@ -144,7 +166,7 @@ def _parsed_list(text: bytes) -> list[Any] | None:
     """The list of a JSON text; None for another text."""
     try:
         value = faultless_json(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     if not isinstance(value, list):
         return None
