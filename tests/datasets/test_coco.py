@@ -10,6 +10,7 @@ from pycocotools.coco import COCO
 
 from farther import datasets
 from farther.errors import DataError
+from farther.tables import json_stream
 
 FILE = "annotations/instances_val2017.json"
 
@@ -307,7 +308,8 @@ def test_a_file_of_a_program_of_windows_is_read_as_any_other(lay, encoding):
 
 
 @pytest.mark.slow
-def test_a_file_is_read_as_a_stream_in_little_memory(lay):
+def test_a_large_file_is_read_as_a_stream_in_little_memory(lay, monkeypatch):
+    monkeypatch.setattr(json_stream, "ELEMENT_BYTES", 1_000_000)
     outline = [[0.5] * 2000]
     content = instances()
     outlined = {"image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline}

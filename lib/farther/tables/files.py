@@ -11,6 +11,7 @@ from pathlib import Path
 from farther.errors import DataError, shorten
 from farther.naming.registry import LONGEST_NAME, LONGEST_PATH
 from farther.tables.content import TEXT_BYTES as TEXT_BYTES
+from farther.tables.content import FileContent as FileContent
 from farther.tables.content import csv_rows as csv_rows
 from farther.tables.content import digest as digest
 from farther.tables.content import read_text as read_text

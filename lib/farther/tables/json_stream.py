@@ -85,13 +85,13 @@ def small_json(path: str | Path) -> Any:
         DataError: the file is absent or cannot be read.
     """
     with open_json(path) as file:
-        content = file.read(ELEMENT_BYTES + 1)
-    if len(content) > ELEMENT_BYTES:
-        return None
-    try:
-        return faultless_json(content)
-    except ValueError:
-        return None
+        try:
+            content = file.read(ELEMENT_BYTES + 1)
+            if len(content) <= ELEMENT_BYTES:
+                return faultless_json(content)
+        except ValueError:
+            pass
+    return None
 
 
 def list_parts(path: str | Path) -> Iterator[list[Any]]:
