@@ -17,7 +17,7 @@ import ijson
 import numpy as np
 
 from farther.errors import DataError, shorten
-from farther.tables.documents import DEPTH, faultless_json
+from farther.tables.documents import JSON_DEPTH, faultless_json
 from farther.tables.files import open_binary
 
 #: Most bytes of one element, which ijson holds in memory, and of a file that is parsed at once.
@@ -300,7 +300,7 @@ class Bounded:
         """The next bytes.
 
         Raises:
-            ijson.JSONError: they exceed `DEPTH`, `NUMBER_BYTES` or `ELEMENT_BYTES`.
+            ijson.JSONError: they exceed `JSON_DEPTH`, `NUMBER_BYTES` or `ELEMENT_BYTES`.
         """
         data = self._file.read(size)
 
@@ -315,12 +315,12 @@ class Bounded:
         steps = _DEPTH_STEPS[np.frombuffer(structural, dtype=np.uint8)]
         depth = self._depth + np.cumsum(steps)
         self._depth += int(steps.sum())
-        if depth.max(initial=0) > DEPTH:
-            raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
+        if depth.max(initial=0) > JSON_DEPTH:
+            raise ijson.JSONError(f"nested more than {JSON_DEPTH} levels deep")
 
         self._check_numbers(outside_texts, ends_in_text=bool(quote))
         # At the depth of the list, outside of its elements: one has ended within these bytes.
-        if depth.min(initial=DEPTH) <= self._level:
+        if depth.min(initial=JSON_DEPTH) <= self._level:
             self._element_bytes = 0
         self._element_bytes += len(data)
         if self._element_bytes > ELEMENT_BYTES:
