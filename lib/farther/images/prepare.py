@@ -227,7 +227,7 @@ def _move_bytes(
     return offset
 
 
-def _call(batch: Batch, memory_file: int) -> Any:
+def _call(batch: Any, memory_file: int) -> Any:
     """The function's result for a batch, in a worker process."""
     global _memory_file, _memory_end
     assert _function is not None
