@@ -286,7 +286,7 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
         ("[]", r"expected an object, found '\[' at its start"),
         (
             '{"images": ' + "[" * 100_000,
-            r"row images\[0\] or later: not JSON: nested more than 100 levels deep",
+            r"row images\[0\] or later: not JSON: nested more than 201 levels deep",
         ),
         ("{}", "field 'images': the field is missing; expected a list"),
     ],
