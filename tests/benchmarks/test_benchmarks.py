@@ -56,6 +56,7 @@ CASES = {
     ),
     "metrics unknowns": (["--only", "unknowns", "--scale", "0.01"], "faster-coco-eval"),
     "metrics one-scale": (["--only", "one-scale", "--regions", "700"], "detections"),
+    "reading": (["FOLDER", "--detections", "500", "--images", "100"], "| `init` | "),
     "knn": (
         ["FOLDER", "--stored", "500", "--width", "8", "--rounds", "1", "--indexes", "exact"],
         "| exact | ratio | ",

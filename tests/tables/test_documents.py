@@ -9,7 +9,7 @@ import pytest
 from farther.errors import DataError
 from farther.tables import documents
 from farther.tables.documents import (
-    DEPTH,
+    JSON_DEPTH,
     parse_json,
     parse_yaml,
     read_json,
@@ -57,9 +57,12 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"a": ' + "[" * 90_000, "nested more than 100 levels deep"),
-        ("[" * (DEPTH + 1) + "1" + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
-        ("[" * (DEPTH + 1) + " " * 2**25 + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
+        ('{"a": ' + "[" * 90_000, "nested more than 201 levels deep"),
+        ("[" * (JSON_DEPTH + 1) + "1" + "]" * (JSON_DEPTH + 1), "nested more than 201 levels deep"),
+        (
+            "[" * (JSON_DEPTH + 1) + " " * 2**25 + "]" * (JSON_DEPTH + 1),
+            "nested more than 201 levels deep",
+        ),
         ("9" * 5000, "not readable JSON: Exceeds the limit"),
         (
             '{"threshold": ' + "9" * 400 + "}",
@@ -80,7 +83,7 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
         ("[1, 1E+0999]", r"field '1': .* the number 1E\+0999 is not finite"),
         ("1e999", "the number 1e999 is not finite"),
         ("[-Infinity, " + "9" * 5000 + "]", r"field '0': .* the number -Infinity is not finite"),
-        ("[" * (DEPTH + 1) + "NaN" + "]" * (DEPTH + 1), "the number NaN is not finite"),
+        ("[" * (JSON_DEPTH + 1) + "NaN" + "]" * (JSON_DEPTH + 1), "the number NaN is not finite"),
         ('{"a": 1,\n"b": x}', r"row 2: not JSON: Expecting value \(column 6\)"),
     ],
 )
@@ -135,7 +138,7 @@ def test_ordinary_texts_are_read_as_ever():
     assert parse_json('["3e903", "ae9031", 1e-999]') == ["3e903", "ae9031", 0]
     assert parse_yaml("") is None
     assert parse_yaml("a: '" + "7" * 5000 + "'") == {"a": "7" * 5000}
-    assert parse_json("[" * DEPTH + "]" * DEPTH) is not None
+    assert parse_json("[" * JSON_DEPTH + "]" * JSON_DEPTH) is not None
     assert parse_json(json.dumps({"a": "😀"})) == {"a": "😀"}
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
 

@@ -7,9 +7,9 @@ import pytest
 from farther.errors import DataError
 from farther.tables import json_stream
 from farther.tables.documents import (
-    DEPTH,
+    JSON_DEPTH,
 )
-from farther.tables.json_stream import list_elements
+from farther.tables.json_stream import list_elements, list_parts
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from farther.tables.json_stream import list_elements
         ('"' + "a" * 1_100_000 + '"', "row 1: not JSON: an element of more than 1 MB"),
         ("9" * 300_000, "not JSON: a number of more than 4,300 characters"),
         ("[" + "1, " * 400_000 + "1]", "row 1: not JSON: an element of more than 1 MB"),
-        ("[" * DEPTH + "1" + "]" * DEPTH, f"nested more than {DEPTH} levels deep"),
+        ("[" * JSON_DEPTH + "1" + "]" * JSON_DEPTH, f"nested more than {JSON_DEPTH} levels deep"),
     ],
 )
 def test_one_element_of_a_list_is_bounded(tmp_path, element, problem, monkeypatch):
@@ -112,3 +112,27 @@ def test_json_that_is_not_a_list_is_refused(tmp_path, text):
     file.write_text(text)
     with pytest.raises(DataError, match=r"a\.json: expected"):
         list(list_elements(file))
+
+
+@pytest.mark.parametrize("size", [7, 20, 64, 1_000])
+def test_a_list_is_cut_at_the_ends_of_elements_only(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(json_stream, "PART_BYTES", size)
+    texts = ("}, {", '"}', "\\", "é}", "]")
+    rows = [
+        {"n": n, "text": text, "inner": {"a": [{}, n / 3]}} for n in range(40) for text in texts
+    ]
+    file = tmp_path / "a.json"
+    for indent in (None, 1):
+        file.write_text(json.dumps(rows, indent=indent), encoding="utf-8")
+        assert list(list_elements(file)) == rows
+        assert [row for part in list_parts(file) for row in part] == rows
+
+
+@pytest.mark.parametrize("damage", [", ,", " ", ", tru,", "] ["])
+def test_damage_behind_the_first_parts_names_its_row(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(json_stream, "PART_BYTES", 100)
+    rows = [json.dumps({"n": n}) for n in range(200)]
+    text = f"[{', '.join(rows[:150])}{damage}{', '.join(rows[150:])}]"
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: row 150: not JSON"):
+        list(list_elements(tmp_path / "a.json"))

@@ -53,10 +53,11 @@ def summary(
         return
     if every:
         say(report.summary(project.params, project.folder), end="\n\n")
-    for sentence in report.headline(project.params, project.folder):
+    runs = report.read_evaluated_runs(project.params, project.artifacts)
+    for sentence in report.headline(project.params, project.folder, runs):
         say(hanging(f"- {sentence}", 0, 2))
     if not (short or every):
-        say(f"\n{report.overview(project.params, project.folder)}")
+        say(f"\n{report.overview(project.params, project.folder, runs)}")
     if page.is_file():
         say(f"\nReport: {page.resolve()}")
         view = "farther open"
@@ -98,9 +99,10 @@ def _data(project: Project, page: Path, *, short: bool, every: bool) -> dict[str
     """
     from farther import report
 
-    data: dict[str, Any] = {"findings": report.headline(project.params, project.folder)}
+    runs = report.read_evaluated_runs(project.params, project.artifacts)
+    data: dict[str, Any] = {"findings": report.headline(project.params, project.folder, runs)}
     if not short:
-        data["means"] = report.overview_data(project.params, project.folder)
+        data["means"] = report.overview_data(project.params, project.folder, runs)
     if every:
         data["runs"] = report.summary_data(project.params, project.folder)
     data["report"] = None

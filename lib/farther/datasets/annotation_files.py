@@ -14,7 +14,7 @@ import ijson
 from farther.errors import DataError
 from farther.tables.endings import ANNOTATIONS, has_ending
 from farther.tables.files import open_binary
-from farther.tables.json_stream import Bounded, open_json, parser_message
+from farther.tables.json_stream import Bounded, open_json, parser_message, small_json
 
 #: Lists of a COCO file.
 COCO_KEYS = frozenset({"images", "annotations", "categories"})
@@ -54,6 +54,9 @@ class JsonKeys:
 
 def json_keys(file: Path) -> JsonKeys:
     """The keys of the object in a JSON file; none where it holds something else."""
+    content = small_json(file)
+    if isinstance(content, dict):
+        return JsonKeys(frozenset(content))
     keys: set[str] = set()
     try:
         with open_json(file) as text:

@@ -18,7 +18,7 @@ from farther.datasets.records import Location
 from farther.errors import DataError, shorten
 from farther.naming.registry import STRICT, Parameters, Registry
 from farther.tables.endings import IMAGES, is_unread_image, why_unread
-from farther.tables.files import inside, is_present
+from farther.tables.files import inside, is_present, path_inside
 from farther.tables.folders import files_below, find_file
 
 #: Edges of a box: xmin, ymin, xmax, ymax.
@@ -642,6 +642,9 @@ def image_file(root: Path, folder: str, name: str, location: Location) -> str:
         DataError: the name leads out of the folder.
     """
     try:
-        return inside(below(root, folder), name).relative_to(root).as_posix()
+        path = path_inside(root / folder, name)
+        if folder == ".":
+            return path
+        return f"{path_inside(root, folder)}/{path}"
     except DataError as error:
         raise location.error(error.problem) from None

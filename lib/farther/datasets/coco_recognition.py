@@ -18,7 +18,7 @@ from farther.datasets.image_search import FileTree, NamedImages, choose_folders,
 from farther.datasets.recognition import Recognised
 from farther.datasets.subset_keys import subset_keys
 from farther.errors import DataError
-from farther.tables.endings import JSON, has_ending
+from farther.tables.endings import JSON
 from farther.tables.folders import files_below
 from farther.tables.json_stream import list_elements
 
@@ -31,7 +31,7 @@ def recognise_coco(root: Path) -> Recognised | None:
     Raises:
         DataError: a file of annotations by its name is damaged; or see `_is_coco`.
     """
-    content_by_file = {file: json_keys(file) for file in sorted(_json_files(root))}
+    content_by_file = {file: json_keys(file) for file in sorted(files_below(root, JSON))}
     coco_files = [file for file, content in content_by_file.items() if _is_coco(file, content)]
     if not coco_files:
         return None
@@ -78,11 +78,6 @@ def _unread_names(
         if is_annotation_by_name(root, file) and not _is_results(file):
             unread.append(file.relative_to(root).as_posix())
     return unread
-
-
-def _json_files(root: Path) -> list[Path]:
-    """The JSON files in a folder, at any depth."""
-    return [file for file in files_below(root) if has_ending(file, JSON)]
 
 
 def _images_of_coco(root: Path, file: Path, subset: str) -> NamedImages:

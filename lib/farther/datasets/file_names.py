@@ -42,6 +42,7 @@ class Spellings:
     def __init__(self, root: Path):
         self.root = root
         self._names_by_folder: dict[str, dict[str, list[str]]] = {}
+        self._plain_names_by_folder: dict[str, frozenset[str]] = {}
 
     def find(self, name: str) -> str | None:
         """The path within the root of the only file that has a name in any of its spellings.
@@ -50,7 +51,8 @@ class Spellings:
             The path with slashes; `name` itself where a file has exactly this name; None where no
             file has the name, or several have.
         """
-        if is_present(self.root / name):
+        folder, _, file = name.rpartition("/")
+        if file in self._plain_names_in(folder) or is_present(self.root / name):
             return name
         path = ""
         for part in canonical_name(name).split("/"):
@@ -61,6 +63,13 @@ class Spellings:
                 return None
             path = f"{path}/{names[0]}".lstrip("/")
         return path or None
+
+    def _plain_names_in(self, folder: str) -> frozenset[str]:
+        """The names in a folder of what is no link: a link may lead nowhere."""
+        if folder not in self._plain_names_by_folder:
+            names = [entry.name for entry in entries(self.root / folder) if not entry.is_symlink()]
+            self._plain_names_by_folder[folder] = frozenset(names)
+        return self._plain_names_by_folder[folder]
 
     def _names_in(self, folder: str) -> dict[str, list[str]]:
         """The names in a folder by their `canonical_name` form."""

@@ -125,7 +125,7 @@ class HuggingFace(Reader):
     @classmethod
     def recognises(cls, folder: Path) -> Recognised | None:
         """A folder with a metadata.jsonl that has images and objects; see `Reader`."""
-        for file in sorted(files_below(folder)):
+        for file in sorted(files_below(folder, (".jsonl",))):
             if is_metadata(file) and {"file_name", "objects"} <= first_keys(file):
                 return Recognised()
         return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from io import BytesIO
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,13 @@ from farther.datasets.presence import (
 from farther.datasets.tidying import absence_warnings, corrected
 from farther.errors import DataError
 from farther.images.orientation import UPRIGHT
+from farther.images.prepare import map_batches
 from farther.images.read import problem_with, read_header
 from farther.processes import count_cores
 from farther.tables import ImageAttributes, Images, Objects
 from farther.tables.annotations import UNLABELLED
 from farther.tables.documents import write_json
-from farther.tables.files import digest, inside
+from farther.tables.files import FileContent, digest, inside
 from farther.tables.stored import ATTRIBUTES, WARNINGS
 from farther.tables.writing import write_aside
 
@@ -44,8 +47,15 @@ LARGEST_FRACTION = 2.0
 #: Number of objects whose boxes are checked at once.
 BLOCK = 500_000
 
-#: Number of images whose headers a thread reads in one task.
+#: Number of images whose headers a thread reads in one task, and a process.
 IMAGES_PER_TASK = 16
+IMAGES_PER_BATCH = 512
+#: Number of threads per process.
+THREADS = 4
+#: Number of images from which on processes read them.
+IMAGES_FOR_PROCESSES = 2_000
+#: Most bytes of an image file that is read whole: opened once for its header and its digest.
+SMALL_BYTES = 1_000_000
 
 #: Problems of boxes.
 EMPTY = "box empty"
@@ -377,23 +387,43 @@ def _with_unlabelled(
 def _read_headers(annotations: Annotations) -> list[_Header]:
     """Size and digest of each image, in order."""
     count = len(annotations.images)
+    processes = count_cores() if count >= IMAGES_FOR_PROCESSES else 0
+    headers: list[_Header] = []
+    with tqdm(total=count, desc="images", unit="image", leave=False, disable=None) as progress:
+        batches = _path_batches(annotations)
+        for _, headers_of_batch in map_batches(_read_headers_of, batches, processes):
+            headers += headers_of_batch
+            progress.update(len(headers_of_batch))
+    return headers
 
-    def read_row(row: int) -> _Header:
-        return _read_header(annotations.image_path(row))
 
-    with ThreadPool(min(16, 4 * count_cores())) as pool:
-        # The pool takes all its tasks at once, so they are rows, which are smaller than paths.
-        headers = pool.imap(read_row, range(count), chunksize=IMAGES_PER_TASK)
-        progress = tqdm(
-            headers, total=count, desc="images", unit="image", leave=False, disable=None
-        )
-        return list(progress)
+def _path_batches(annotations: Annotations) -> Iterator[list[Path]]:
+    """The paths of the images, `IMAGES_PER_BATCH` at a time."""
+    count = len(annotations.images)
+    for start in range(0, count, IMAGES_PER_BATCH):
+        stop = min(start + IMAGES_PER_BATCH, count)
+        yield [annotations.image_path(row) for row in range(start, stop)]
+
+
+def _read_headers_of(paths: list[Path]) -> list[_Header]:
+    """Size and digest of some images; threads wait for the disk together."""
+    with ThreadPool(THREADS) as pool:
+        return pool.map(_read_header, paths, chunksize=IMAGES_PER_TASK)
 
 
 def _read_header(path: Path) -> _Header:
     try:
-        width, height, orientation = read_header(path)
-        return _Header(width, height, orientation, digest(path))
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError("not a file")
+        with path.open("rb") as file:
+            content = file.read(SMALL_BYTES + 1)
+        if len(content) > SMALL_BYTES:
+            width, height, orientation = read_header(path)
+            content_digest = digest(path)
+        else:
+            width, height, orientation = read_header(BytesIO(content))
+            content_digest = digest(FileContent(content))
+        return _Header(width, height, orientation, content_digest)
     except FileNotFoundError:
         return _Header(problem="no such file", is_missing=True)
     except Exception as error:

@@ -103,10 +103,11 @@ class Record:
             return 0
         if isinstance(value, float) and value.is_integer():  # 500.0, as some tools write it
             value = int(value)
-        length = replace(self, values={field: value}).integer(field)
-        if length <= 0:
+        if not isinstance(value, int) or isinstance(value, bool) or value >= _INT64:
+            raise self._unexpected(field, "an integer")
+        if value <= 0:
             raise self._unexpected(field, "a positive number of pixels")
-        return length
+        return value
 
     def sides(self) -> dict[str, int]:
         """The optional fields `width` and `height`; see `size`."""

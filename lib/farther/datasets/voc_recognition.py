@@ -14,7 +14,7 @@ from farther.datasets.recognition import Recognised
 from farther.datasets.subset_keys import subset_keys
 from farther.datasets.subset_names import is_subset_word, read_names
 from farther.datasets.voc_xml import ROOT_TAG, filename_of
-from farther.tables.endings import XML, has_ending
+from farther.tables.endings import XML
 from farther.tables.folders import files_below, listed
 
 
@@ -27,9 +27,8 @@ def recognise_voc(root: Path) -> Recognised | None:
     if lists:
         return _image_sets(root, lists)
     files_by_folder: dict[Path, list[Path]] = {}
-    for file in sorted(files_below(root)):
-        if has_ending(file, XML):
-            files_by_folder.setdefault(file.parent, []).append(file)
+    for file in sorted(files_below(root, XML)):
+        files_by_folder.setdefault(file.parent, []).append(file)
     other_files: list[Path] = []
     for folder in list(files_by_folder):
         if not _are_of_voc(files_by_folder[folder]):

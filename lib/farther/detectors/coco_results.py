@@ -24,7 +24,6 @@ from farther.detectors.imported.records import (
     check_fields,
     checked_records,
     columns_of,
-    unread_fields,
     with_upright_boxes,
 )
 from farther.detectors.recognition import IdClasses, RecognisedFile
@@ -134,7 +133,7 @@ class CocoResults(ImportedClasses):
                 self.checked(header, columns, location),
                 location,
                 upright.oriented,
-                unread_fields(elements),
+                upright.unread,
             )
 
     @cached_property

@@ -25,6 +25,8 @@ from farther.images.plan import Batch
 from farther.processes import follow_parent
 
 T = TypeVar("T")
+#: What a worker process takes at a time: a `Batch`, or what else a function does.
+Work = TypeVar("Work")
 
 #: In place of a file descriptor where there is no shared memory; see `_shared_memory_file`.
 NO_FILE = -1
@@ -87,8 +89,8 @@ class Preparation:
 
 
 def map_batches(
-    function: Callable[[Batch], T], batches: Iterable[Batch], processes: int
-) -> Generator[tuple[Batch, T], None, None]:
+    function: Callable[[Work], T], batches: Iterable[Work], processes: int
+) -> Generator[tuple[Work, T], None, None]:
     """Yields each batch with the function's result, in order.
 
     Args:
@@ -110,7 +112,7 @@ def map_batches(
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     memory_files = [_shared_memory_file() for _ in range(2 * processes)]
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(function,))
-    queue: deque[tuple[Batch, Future[T]]] = deque()
+    queue: deque[tuple[Work, Future[T]]] = deque()
     try:
         for batch, memory_file in zip(batches, itertools.cycle(memory_files), strict=False):
             queue.append((batch, pool.submit(_call, batch, memory_file)))
@@ -132,7 +134,7 @@ def map_batches(
                 os.close(memory_file)
 
 
-def _next_result(queue: deque[tuple[Batch, Future[T]]]) -> tuple[Batch, T]:
+def _next_result(queue: deque[tuple[Work, Future[T]]]) -> tuple[Work, T]:
     """Takes the first batch of the queue and waits for its result."""
     batch, future = queue.popleft()
     return batch, future.result()
@@ -146,14 +148,14 @@ def _shared_memory_file() -> int:
 
 
 # State of a worker process.
-_function: Callable[[Batch], Any] | None = None
+_function: Callable[[Any], Any] | None = None
 #: Descriptor of the file in memory for the arrays of the current result.
 _memory_file = NO_FILE
 #: Number of bytes of the file in memory that hold arrays.
 _memory_end = 0
 
 
-def _start_worker(function: Callable[[Batch], Any]) -> None:
+def _start_worker(function: Callable[[Any], Any]) -> None:
     """Initialises a worker process."""
     global _function
     _function = function
@@ -223,7 +225,7 @@ def _move_bytes(
     return offset
 
 
-def _call(batch: Batch, memory_file: int) -> Any:
+def _call(batch: Any, memory_file: int) -> Any:
     """The function's result for a batch, in a worker process."""
     global _memory_file, _memory_end
     assert _function is not None

@@ -177,7 +177,7 @@ def problem_of(
     return "", True
 
 
-def read_header(path: Path) -> tuple[int, int, int]:
+def read_header(file: IO[bytes] | Path) -> tuple[int, int, int]:
     """Width and height of an image file as it is displayed, and its orientation.
 
     The pixels are not decoded.
@@ -185,10 +185,10 @@ def read_header(path: Path) -> tuple[int, int, int]:
     Raises:
         OSError, ValueError, SyntaxError, …: see `open_image`.
     """
-    with open_image(path) as image:
+    with open_image(file) as image:
         if image.format == "PNG" and "exif" not in image.info:
             # Pillow reads the chunks behind the pixels with these.
-            image.info["exif"] = _exif_of_png(path)
+            image.info["exif"] = _exif_of_png(file)
         width, height = image.size
         orientation = orientation_of(image)
         if image.format != "TIFF":  # of which Pillow gives the displayed size
@@ -252,20 +252,22 @@ def _register_heif() -> None:
         ) from None
 
 
-def _exif_of_png(path: Path) -> bytes:
+def _exif_of_png(file: IO[bytes] | Path) -> bytes:
     """The EXIF data of a PNG file, which may be behind the pixels; empty without any.
 
     Of the other chunks only length and type are read.
     """
-    with path.open("rb") as file:
-        file.seek(8)
+    if isinstance(file, Path):
+        with file.open("rb") as opened:
+            return _exif_of_png(opened)
+    file.seek(8)
+    head = file.read(8)
+    while len(head) == 8:
+        length, kind = struct.unpack(">I4s", head)
+        if kind == b"eXIf":
+            return file.read(length)
+        file.seek(length + 4, os.SEEK_CUR)
         head = file.read(8)
-        while len(head) == 8:
-            length, kind = struct.unpack(">I4s", head)
-            if kind == b"eXIf":
-                return file.read(length)
-            file.seek(length + 4, os.SEEK_CUR)
-            head = file.read(8)
     return b""
 
 

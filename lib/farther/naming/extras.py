@@ -161,9 +161,14 @@ def packages_of(module: str) -> set[str]:
         if file is None or current in visited:
             continue
         visited.add(current)
-        names |= {name.partition(".")[0] for name in imported_modules(file)}
-        queue += [name for name in imported_at_once(file) if name.startswith(f"{own_package}.")]
+        names |= {name.partition(".")[0] for name in _imported_modules(file)}
+        queue += [name for name in _imported_at_once(file) if name.startswith(f"{own_package}.")]
     return names - sys.stdlib_module_names - set(PACKAGES)
+
+
+# Modules of farther, which many others import: each is read once.
+_imported_modules = cache(imported_modules)
+_imported_at_once = cache(imported_at_once)
 
 
 def source_file(lib: Path, module: str) -> Path | None:

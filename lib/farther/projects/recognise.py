@@ -22,7 +22,7 @@ from farther.naming.extras import AbsentPackagesError
 from farther.projects.exports import refuse_export
 from farther.tables.endings import is_image, is_unread_image, why_unread
 from farther.tables.files import is_present
-from farther.tables.folders import files_below, listed
+from farther.tables.folders import entries, files_below
 
 
 @dataclass(frozen=True)
@@ -423,9 +423,11 @@ def _orientation(subsets: Sequence[TurnedImages], questions: Sequence[str]) -> _
 def _unlisted(root: Path, annotated: frozenset[str]) -> int:
     """Number of image files in the folders of annotated images that are not annotated."""
     count = 0
-    for folder in {Path(file).parent for file in annotated}:
-        for file in listed(root / folder, "*"):
-            if is_image(file) and file.relative_to(root).as_posix() not in annotated:
+    for folder in {file.rpartition("/")[0] for file in annotated}:
+        prefix = f"{folder}/" if folder else ""
+        for entry in entries(root / folder):
+            is_hidden = entry.name.startswith(".")
+            if is_image(entry.name) and not is_hidden and prefix + entry.name not in annotated:
                 count += 1
     return count
 

@@ -278,9 +278,9 @@ def _id_classes(dataset: Dataset, lookup: Lookup | None) -> IdClasses:
 
 
 def _labelled_images(dataset: Dataset) -> Iterator[LabelledImage]:
-    """The images of the ID dataset, with their classes."""
+    """The images of the ID dataset, with their classes, subset by subset, the smallest first."""
     reader = datasets.create(**dataset.entry)
-    for subset in dataset.subsets:
+    for subset in sorted(dataset.subsets, key=lambda name: dataset.counts.get(name, 0)):
         annotations = reader.read(subset)
         images = annotations.images
         objects = annotations.objects

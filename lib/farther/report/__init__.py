@@ -14,6 +14,7 @@ from typing import Any
 
 from farther.report.distances import headline
 from farther.report.overview import overview, overview_data
+from farther.report.results import read_evaluated_runs
 from farther.report.tables import summary, summary_data
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "headline",
     "overview",
     "overview_data",
+    "read_evaluated_runs",
     "summary",
     "summary_data",
 ]

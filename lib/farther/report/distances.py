@@ -19,7 +19,7 @@ from farther.metrics.statistics.bootstrap import interval
 from farther.report.common_runs import points
 from farther.report.listing import with_and
 from farther.report.outcomes import OUTCOMES, Coverage, OutcomeShares, coverage_at_distance
-from farther.report.results import DISTANCES, Run, read_runs, title_of
+from farther.report.results import DISTANCES, Run, read_evaluated_runs, title_of
 
 #: Heading of the first page where nothing has been evaluated.
 NO_FINDING = "What detectors do with objects they were never taught"
@@ -655,12 +655,15 @@ def panel_titles(runs: Sequence[Run], distances: Mapping[str, Collection[str]]) 
     return titles
 
 
-def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
+def headline(
+    params: Mapping[str, Any], root: str | Path = ".", runs: Sequence[Run] | None = None
+) -> list[str]:
     """Up to five sentences on the results.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
+        runs: Its evaluated runs; read from the folder when None.
 
     Raises:
         ParameterError: `report.method` names no method of a run, or a section of params.yaml is
@@ -668,7 +671,8 @@ def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
         DataError: a file is damaged.
     """
     artifacts = Path(root) / "artifacts"
-    runs = [run for run in read_runs(params, artifacts) if run.is_evaluated]
+    if runs is None:
+        runs = read_evaluated_runs(params, artifacts)
     method = (params.get("report") or {}).get("method")
     return [*Distances(runs, artifacts, method).sentences(), *too_few(runs, artifacts)]
 

@@ -15,7 +15,7 @@ from typing import Any
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.common_runs import MethodsByRuns, PairedMeans, count_runs, points
 from farther.report.listing import ABSENT, percent
-from farther.report.results import DISTANCES, Run, read_runs, title_of
+from farther.report.results import DISTANCES, Run, read_evaluated_runs, title_of
 
 #: The metrics: how well detections are separated, and how many unknown objects are found.
 SHOWN = tuple(METRICS[name] for name in ("auroc", "r_u"))
@@ -31,7 +31,9 @@ LABEL_WIDTH = 20
 NOTHING = "no detector is evaluated yet; run `farther repro`"
 
 
-def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
+def overview(
+    params: Mapping[str, Any], root: str | Path = ".", runs: Sequence[Run] | None = None
+) -> str:
     """Text of at most 80 columns.
 
     Classifiers of whole images are left out where there are detectors of boxes.
@@ -39,40 +41,47 @@ def overview(params: Mapping[str, Any], root: str | Path = ".") -> str:
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
+        runs: Its evaluated runs; read from the folder when None.
 
     Raises:
         ParameterError: a section of params.yaml is absent.
         DataError: a file is damaged.
     """
-    overview = _read(params, root)
+    overview = _read(params, root, runs)
     if overview is None:
         return NOTHING
     return overview.text()
 
 
-def overview_data(params: Mapping[str, Any], root: str | Path = ".") -> dict[str, Any] | None:
+def overview_data(
+    params: Mapping[str, Any], root: str | Path = ".", runs: Sequence[Run] | None = None
+) -> dict[str, Any] | None:
     """The same table for programs, see `Overview.data`; None where nothing is evaluated.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
+        runs: Its evaluated runs; read from the folder when None.
 
     Raises:
         ParameterError: a section of params.yaml is absent.
         DataError: a file is damaged.
     """
-    overview = _read(params, root)
+    overview = _read(params, root, runs)
     if overview is None:
         return None
     return overview.data()
 
 
-def _read(params: Mapping[str, Any], root: str | Path) -> Overview | None:
+def _read(
+    params: Mapping[str, Any], root: str | Path, runs: Sequence[Run] | None
+) -> Overview | None:
     """The table of a project; None where nothing is evaluated."""
-    evaluated = [run for run in read_runs(params, Path(root) / "artifacts") if run.is_evaluated]
-    if not evaluated:
+    if runs is None:
+        runs = read_evaluated_runs(params, Path(root) / "artifacts")
+    if not runs:
         return None
-    return Overview.of(evaluated, list(params["methods"]))
+    return Overview.of(runs, list(params["methods"]))
 
 
 @dataclass(frozen=True)

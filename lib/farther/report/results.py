@@ -464,6 +464,11 @@ def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
     return distinct
 
 
+def read_evaluated_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
+    """The runs of `read_runs` that are evaluated."""
+    return [run for run in read_runs(params, artifacts) if run.is_evaluated]
+
+
 def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     """One run; see `read_runs`."""
     detector = params["detectors"][name]

@@ -27,6 +27,8 @@ YAML_SIZE = 32 * 2**20
 YAML_VALUES = 1_000_000
 #: Most levels of a YAML or JSON text: datasets, models and parameters have fewer than ten.
 DEPTH = 100
+#: The same of JSON: the limit of the parser that is asked first.
+JSON_DEPTH = 201
 #: Most characters of a YAML number; `1:1:1:…` takes quadratic time.
 DIGITS = 400
 
@@ -288,8 +290,8 @@ def parse_json(
     """
     dropped_fields = tuple(without)
     if not dropped_fields:
-        with suppress(ValueError, RecursionError):
-            return _faultless_json(text)
+        with suppress(ValueError):
+            return faultless_json(text)
 
     def drop(fields: dict[str, Any]) -> dict[str, Any]:
         for name in dropped_fields:
@@ -321,7 +323,7 @@ def parse_json(
     except UnicodeEncodeError:
         problem = "not readable JSON: \\ud800 to \\udfff occur in pairs only"
     except RecursionError:
-        problem = f"not readable JSON: nested more than {DEPTH} levels deep"
+        problem = f"not readable JSON: nested more than {JSON_DEPTH} levels deep"
     except _NotFiniteError as error:
         problem = (
             f"not readable JSON: the number {_cut(error)} is not finite; write one that is, or null"
@@ -334,20 +336,18 @@ def parse_json(
     raise DataError(problem, file=file, row=row, field=field)
 
 
-def _faultless_json(text: str | bytes) -> Any:
+def faultless_json(text: str | bytes) -> Any:
     """The value of a JSON text, in half of the time that `json.loads` takes.
 
     Raises:
-        ValueError, RecursionError: there may be something that `parse_json` refuses.
+        ValueError: there may be something that `parse_json` refuses.
     """
     content = text
     if isinstance(content, str):
         content = content.encode()
     if _has_outsized_number(content):
         raise ValueError
-    value = from_json(content, allow_inf_nan=False)
-    _check_depth(value)
-    return value
+    return from_json(content, allow_inf_nan=False)
 
 
 def _has_outsized_number(content: bytes) -> bool:
@@ -384,7 +384,7 @@ def _path_of_not_finite(text: str | bytes) -> str | None:
         level = [("", json.loads(text, parse_int=str))]
     except (ValueError, RecursionError):  # the text after the number is not JSON
         return None
-    for _ in range(DEPTH):
+    for _ in range(JSON_DEPTH):
         next_level = []
         for path, value in level:
             if isinstance(value, float) and not math.isfinite(value) and path:
@@ -405,9 +405,9 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _check_depth(value: Any) -> None:
-    """RecursionError for a value with more than `DEPTH` levels of lists and objects."""
+    """RecursionError for a value with more than `JSON_DEPTH` levels of lists and objects."""
     level = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(DEPTH):
+    for _ in range(JSON_DEPTH):
         level = _inner_collections(level)
         if not level:
             return

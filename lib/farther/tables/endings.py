@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePath
 
@@ -76,6 +77,8 @@ def has_ending(path: PurePath | str, endings: Collection[str]) -> bool:
     >>> has_ending("labels/a.TXT", TEXT), has_ending("atxt", TEXT)
     (True, False)
     """
+    if isinstance(path, str) and not path.endswith("/"):
+        return os.path.splitext(path)[1].lower() in endings  # noqa: PTH122, much faster
     return PurePath(path).suffix.lower() in endings
 
 

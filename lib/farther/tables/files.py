@@ -11,6 +11,7 @@ from pathlib import Path
 from farther.errors import DataError, shorten
 from farther.naming.registry import LONGEST_NAME, LONGEST_PATH
 from farther.tables.content import TEXT_BYTES as TEXT_BYTES
+from farther.tables.content import FileContent as FileContent
 from farther.tables.content import csv_rows as csv_rows
 from farther.tables.content import digest as digest
 from farther.tables.content import read_text as read_text
@@ -44,23 +45,38 @@ def inside(folder: str | Path, name: str) -> Path:
     Raises:
         DataError: `name` is absolute, empty, or leads out of the folder.
     """
-    folder = Path(folder)
+    return Path(folder) / path_inside(folder, name)
+
+
+def path_inside(folder: str | Path, name: str) -> str:
+    """The path of `name` from `folder` on, with forward slashes; see `inside`.
+
+    >>> path_inside("photographs", "a/./b//c.jpg")
+    'a/b/c.jpg'
+
+    Raises:
+        DataError: `name` is absolute, empty, or leads out of the folder.
+    """
     if not isinstance(name, str):
         raise DataError(f"expected the name of a file, found {shorten(name)}")
-    path = Path(os.path.normpath(name))
-    if not name or "\0" in name or path.is_absolute() or path.parts[:1] in ((), ("..",)):
-        raise DataError(f"file name {shorten(name)} leaves its folder {folder}")
+    path = os.path.normpath(name)
+    is_outside = path in (".", "..") or path.startswith(("/", "../"))
+    if not name or "\0" in name or is_outside:
+        raise DataError(f"file name {shorten(name)} leaves its folder {Path(folder)}")
     if _is_too_long(path):
         raise DataError(
-            f"file name {shorten(name)} in {folder} is too long, or holds half of a surrogate pair"
+            f"file name {shorten(name)} in {Path(folder)} is too long, or holds half of a "
+            "surrogate pair"
         )
-    return folder / path
+    return path
 
 
-def _is_too_long(path: Path) -> bool:
+def _is_too_long(path: str) -> bool:
     """Whether a name, or the path of all names, is too long or cannot be written as UTF-8."""
+    if path.isascii() and len(path) <= LONGEST_NAME:
+        return False
     length = 0
-    for name in path.parts:
+    for name in path.split("/"):
         if not is_unicode(name):
             return True
         size = len(os.fsencode(name))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 
 from farther.errors import DataError, shorten
-from farther.tables.endings import refuse_twins, with_lower_ending
+from farther.tables.endings import has_ending, refuse_twins, with_lower_ending
 from farther.tables.files import is_folder, is_present, is_unicode, refuse_broken_link
 
 #: Names, in lower case, of files and folders that are no user's: of macOS, Windows, Linux, Jupyter,
@@ -80,10 +80,14 @@ class _Folder:
     real_path: str
 
 
-def files_below(folder: str | Path) -> Iterator[Path]:
+def files_below(folder: str | Path, endings: Collection[str] | None = None) -> Iterator[Path]:
     """The files in a folder and its sub-folders, links to folders included.
 
     A link to a folder above it is not followed.
+
+    Args:
+        folder: The folder.
+        endings: Yield only files that have one of these, in any case; all when None.
 
     Raises:
         DataError: a folder cannot be listed, or a link that may have led to a folder (its name has
@@ -103,10 +107,11 @@ def files_below(folder: str | Path) -> Iterator[Path]:
                     real_path = os.path.realpath(entry.path)
                 subfolders.append(_Folder(entry.path, real_path))
                 continue
-            file = Path(entry.path)
-            if entry.is_symlink() and not file.suffix and not _is_hidden(entry):
-                refuse_broken_link(file)
-            yield file
+            is_link = entry.is_symlink() and not PurePath(entry.name).suffix
+            if is_link and not _is_hidden(entry):
+                refuse_broken_link(entry.path)
+            if endings is None or has_ending(entry.name, endings):
+                yield Path(entry.path)
         stack += [inner for inner in reversed(subfolders) if inner.real_path not in visited]
 
 

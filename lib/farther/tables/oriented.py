@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 #: Unit of an angle, "unknown" where a name does not tell it.
@@ -26,6 +27,7 @@ ADVICE = (
 )
 
 
+@lru_cache(maxsize=1_000)
 def angle_unit(name: str) -> Unit | None:
     """The unit of an angle of boxes with this name; None if the name is not one of an angle.
 

@@ -37,6 +37,7 @@ class Inspection:
     quick: bool = False
     opens_nothing: bool = False
     subsets: dict[tuple[str, str], Checked] = field(default_factory=dict)
+    _rules_by_benchmark: dict[str, Rules] = field(default_factory=dict)
 
     def section(self, name: str) -> dict[str, Any]:
         """A section; {} where it is absent or empty."""
@@ -53,5 +54,6 @@ class Inspection:
         """The rules of a benchmark, checked."""
         from farther.curation import read_rules
 
-        checked = self.benchmark(benchmark)
-        return read_rules(checked)
+        if benchmark not in self._rules_by_benchmark:
+            self._rules_by_benchmark[benchmark] = read_rules(self.benchmark(benchmark))
+        return self._rules_by_benchmark[benchmark]

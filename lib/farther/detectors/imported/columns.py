@@ -298,10 +298,12 @@ class Records:
     Attributes:
         detections: The records.
         oriented: Number of those whose box is the envelope of an oriented box or an outline.
+        unread: Names of fields that are neither read nor COCO's.
     """
 
     detections: list[dict[str, Any]] = field(default_factory=list)
     oriented: int = 0
+    unread: frozenset[str] = frozenset()
 
     def add(self, record: _Record) -> None:
         """Adds a record."""

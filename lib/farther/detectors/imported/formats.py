@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from farther.detectors.imported import coco_annotations, fiftyone, mmdetection, ultralytics
 from farther.detectors.imported.columns import Columns, csv_batches, csv_columns, records_of
-from farther.detectors.imported.records import fields_of, unread_fields, with_upright_boxes
+from farther.detectors.imported.records import fields_of, with_upright_boxes
 from farther.errors import DataError, shorten
 from farther.tables.documents import read_json
 from farther.tables.endings import JSON, TABLES, TEXT, has_ending, refuse_twins
@@ -254,7 +254,7 @@ def _batches(
             upright.detections,
             fields or {},
             upright.oriented,
-            unread_fields(elements),
+            upright.unread,
         )
 
 

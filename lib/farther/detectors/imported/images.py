@@ -321,18 +321,27 @@ class NamedImages:
     """
 
     def __init__(self, images: Sequence[BenchmarkImage], numbers: Sequence[int]):
-        self._path_by_number: dict[int, str] = {}
+        self._file_by_number = {number: images[number].file for number in numbers}
         self._numbers_by_id: dict[str, list[int]] = {}
-        self._numbers_by_name: dict[str, list[int]] = {}
-        self._numbers_by_stem: dict[str, list[int]] = {}
         for number in numbers:
-            image = images[number]
-            path = PurePosixPath(plain_path(image.file))
-            self._path_by_number[number] = path.as_posix()
-            self._numbers_by_id.setdefault(image.image_id, []).append(number)
-            self._numbers_by_name.setdefault(path.name, []).append(number)
-            self._numbers_by_stem.setdefault(path.stem, []).append(number)
+            self._numbers_by_id.setdefault(images[number].image_id, []).append(number)
         self._has_numeric_ids = any(image_id.isdecimal() for image_id in self._numbers_by_id)
+
+    @cached_property
+    def _numbers_by_name(self) -> dict[str, list[int]]:
+        """Numbers of the images whose file has a name."""
+        numbers_by_name: dict[str, list[int]] = {}
+        for number, file in self._file_by_number.items():
+            numbers_by_name.setdefault(_name_of(plain_path(file)), []).append(number)
+        return numbers_by_name
+
+    @cached_property
+    def _numbers_by_stem(self) -> dict[str, list[int]]:
+        """Numbers of the images whose file has a name without its ending."""
+        numbers_by_stem: dict[str, list[int]] = {}
+        for name, numbers in self._numbers_by_name.items():
+            numbers_by_stem.setdefault(PurePosixPath(name).stem, []).extend(numbers)
+        return numbers_by_stem
 
     def fitting(self, source: DetectionsSource, name: str) -> list[int]:
         """Numbers of the images that a name fits.
@@ -366,17 +375,29 @@ class NamedImages:
 
     def _with_file(self, file: str) -> list[int]:
         """Images whose path ends as a name does, or the other way round."""
-        numbers = self._numbers_by_name.get(PurePosixPath(file).name, [])
-        return [number for number in numbers if _ends_alike(file, self._path_by_number[number])]
+        fitting = []
+        for number in self._numbers_by_name.get(_name_of(file), []):
+            path = plain_path(self._file_by_number[number])
+            if path == file or _ends_alike(file, path):
+                fitting.append(number)
+        return fitting
 
     def _with_stem(self, file: str) -> list[int]:
         """Images whose path without its ending ends as a name does."""
         fitting = []
-        for number in self._numbers_by_stem.get(PurePosixPath(file).name, []):
-            path = PurePosixPath(self._path_by_number[number])
+        for number in self._numbers_by_stem.get(_name_of(file), []):
+            path = PurePosixPath(plain_path(self._file_by_number[number]))
             if _ends_alike(file, (path.parent / path.stem).as_posix()):
                 fitting.append(number)
         return fitting
+
+
+def _name_of(path: str) -> str:
+    """The name of the file of a path, as `PurePosixPath` says it."""
+    name = path.rpartition("/")[2]
+    if name in ("", "."):
+        return PurePosixPath(path).name
+    return name
 
 
 def _ends_alike(path: str, second_path: str) -> bool:

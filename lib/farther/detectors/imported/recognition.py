@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import floor
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ from farther.tables.folders import find_file, listed
 
 #: Number of labelled images from which on a numbering of classes can be doubted.
 MIN_IMAGES = 10
+#: Number of labelled images from which on no further subset is read for this.
+ENOUGH_IMAGES = 1_000
 #: Fraction of these images whose best detection must be of a class that is labelled there, for a
 #: numbering to fit.
 AGREEING = 0.3
@@ -471,25 +475,31 @@ class _LabelledDetections:
 
     @classmethod
     def of(cls, summary: _Summary, results: Results, id_classes: IdClasses) -> _LabelledDetections:
-        """The best detections in images of the ID dataset."""
-        images: list[BenchmarkImage] = []
-        classes_by_image: list[frozenset[str]] = []
-        for image in id_classes.images():
-            images.append(BenchmarkImage(image.image_id, "", image.file, "", image.subset))
-            classes_by_image.append(image.classes)
+        """The best detections in images of the ID dataset.
 
-        images_by_name = NamedImages(images, range(len(images)))
+        Its subsets are read until there are `ENOUGH_IMAGES`.
+        """
         source = DetectionsSource("", Path(), named=results.named)
-        numbers = []
-        labelled = []
-        for name, best in summary.best_by_image.items():
-            matching_images = images_by_name.fitting(source, name)
-            if len(matching_images) != 1 or not isinstance(best.category, int):
-                continue
-            classes = classes_by_image[matching_images[0]]
-            if classes:
-                numbers.append(best.category)
-                labelled.append(classes)
+        numbers: list[int] = []
+        labelled: list[frozenset[str]] = []
+        for _, images_of_subset in groupby(id_classes.images(), attrgetter("subset")):
+            images: list[BenchmarkImage] = []
+            classes_by_image: list[frozenset[str]] = []
+            for image in images_of_subset:
+                images.append(BenchmarkImage(image.image_id, "", image.file, "", image.subset))
+                classes_by_image.append(image.classes)
+
+            images_by_name = NamedImages(images, range(len(images)))
+            for name, best in summary.best_by_image.items():
+                matching_images = images_by_name.fitting(source, name)
+                if len(matching_images) != 1 or not isinstance(best.category, int):
+                    continue
+                classes = classes_by_image[matching_images[0]]
+                if classes:
+                    numbers.append(best.category)
+                    labelled.append(classes)
+            if len(numbers) >= ENOUGH_IMAGES:
+                break
         return cls(numbers, labelled)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, NotRequired
 
@@ -94,6 +95,20 @@ class Detection(Record):
 #: Schema of a list of detections.
 DETECTIONS = TypeAdapter(list[Detection])
 
+#: The fields that all detections have.
+_REQUIRED = {"category_id", "bbox", "score"}
+_NUMBERS = frozenset((int, float))
+#: The fields that are lists of numbers.
+_LISTS = {"bbox", *OPTIONAL_FIELDS - {"uncertainty"}}
+#: Types of the values of each field that need no conversion.
+_TYPES = {
+    "image_id": frozenset((int, str)),
+    "category_id": frozenset((int, str)),
+    "score": _NUMBERS,
+    "uncertainty": _NUMBERS,
+    **dict.fromkeys(_LISTS, frozenset((list,))),
+}
+
 
 def columns_of(
     detections: list[Any],
@@ -115,7 +130,7 @@ def columns_of(
         DataError: an image or a category is unknown, or lists differ in length.
     """
     first = detections[0]
-    boxes = np.array([detection["bbox"] for detection in detections])
+    boxes = _box_array(detections)
     columns: dict[str, Any] = {
         "image_id": _image_names(detections, by, numbers, location),
         "label": _labels(detections, labels, location),
@@ -133,17 +148,19 @@ def _image_names(
     detections: list[Any], by: str, numbers: dict[int | str, str] | None, location: RowLocation
 ) -> list[str]:
     """Name of each detection's image, or its place in the annotations; arguments as above."""
-    names = []
-    for row, detection in enumerate(detections):
+    images = [detection[by] for detection in detections]
+    name_by_image: dict[int | str, str] = {}
+    for image in set(images):
         if numbers is None:
-            names.append(str(detection[by]))
+            name_by_image[image] = str(image)
             continue
-        number = of_key(numbers, detection[by])
+        number = of_key(numbers, image)
         if number is None:
-            problem = f"{detection[by]!r} is not an image of the annotations of this file"
+            problem = f"{image!r} is not an image of the annotations of this file"
+            row = images.index(image)
             raise location.error(DataError(problem, row=row, field="image_id"))
-        names.append(number)
-    return names
+        name_by_image[image] = number
+    return [name_by_image[image] for image in images]
 
 
 def _labels(
@@ -154,21 +171,33 @@ def _labels(
     A `category_id` without a category is that of the class called `category_name`, as `farther
     predict` writes it.
     """
-    class_numbers = []
+    categories = [detection["category_id"] for detection in detections]
+    label_by_category = {category: of_key(labels, category) for category in set(categories)}
+    class_numbers = [label_by_category[category] for category in categories]
+    if None not in label_by_category.values():
+        return class_numbers
+
     for row, detection in enumerate(detections):
-        class_number = of_key(labels, detection["category_id"])
+        if class_numbers[row] is not None:
+            continue
         name = detection.get("category_name")
-        if class_number is None and isinstance(name, str):
-            class_number = labels.get(name)
-        if class_number is None:
-            known = ", ".join(str(category) for category in labels) or "none"
-            problem = (
-                f"unknown category {shorten(detection['category_id'])}. Known: {known}. Name it in "
-                "the parameter 'categories'"
-            )
-            raise location.error(DataError(problem, row=row, field="category_id"))
-        class_numbers.append(class_number)
+        if isinstance(name, str) and name in labels:
+            class_numbers[row] = labels[name]
+            continue
+        known = ", ".join(str(category) for category in labels) or "none"
+        problem = (
+            f"unknown category {shorten(detection['category_id'])}. Known: {known}. Name it in "
+            "the parameter 'categories'"
+        )
+        raise location.error(DataError(problem, row=row, field="category_id"))
     return class_numbers
+
+
+def _box_array(detections: list[Any]) -> np.ndarray:
+    """Boxes of four numbers each, float64 of shape (N, 4)."""
+    boxes = [detection["bbox"] for detection in detections]
+    edges = np.fromiter(chain.from_iterable(boxes), np.float64, 4 * len(boxes))
+    return edges.reshape(-1, 4)
 
 
 def _check_lengths(values: list[list[float]], field: str, location: RowLocation) -> None:
@@ -190,7 +219,11 @@ def with_upright_boxes(records: list[Any], file: Path, first: int) -> Records:
     Raises:
         DataError: a box is oriented, and the file does not say how its angle rotates it.
     """
-    angle_fields = sorted(name for name in fields_of(records) if angle_unit(name))
+    fields = fields_of(records)
+    unread = frozenset(fields - KNOWN_FIELDS)
+    angle_fields = sorted(name for name in fields if angle_unit(name))
+    if not angle_fields and _have_upright_boxes(records):
+        return Records(records, unread=unread)
     detections = []
     oriented = 0
     for row, record in enumerate(records, first):
@@ -208,7 +241,15 @@ def with_upright_boxes(records: list[Any], file: Path, first: int) -> Records:
         for name in angle_fields:
             _refuse_angle(record, name, file, row)
         detections.append(record)
-    return Records(detections, oriented)
+    return Records(detections, oriented, unread)
+
+
+def _have_upright_boxes(records: list[Any]) -> bool:
+    """Whether all are objects with a box of four values."""
+    if {*map(type, records)} != {dict}:
+        return False
+    boxes = [record.get("bbox") for record in records]
+    return {*map(type, boxes)} == {list} and {*map(len, boxes)} == {4}
 
 
 def _refuse_angle(record: Any, name: str, file: Path, row: int) -> None:
@@ -224,12 +265,15 @@ def _refuse_angle(record: Any, name: str, file: Path, row: int) -> None:
 
 def fields_of(records: list[Any]) -> set[str]:
     """Names of the fields of some records."""
-    return set().union(*(record for record in records if isinstance(record, dict)))
+    objects = records
+    if {*map(type, records)} != {dict}:
+        objects = [record for record in records if isinstance(record, dict)]
+    return set(chain.from_iterable(_distinct_names(objects)))
 
 
-def unread_fields(records: list[Any]) -> frozenset[str]:
-    """Names of the fields of some records that are neither read nor COCO's."""
-    return frozenset(fields_of(records) - KNOWN_FIELDS)
+def _distinct_names(records: list[dict[str, Any]]) -> set[tuple[str, ...]]:
+    """The names of fields that records have, in each order that occurs."""
+    return set(map(tuple, records))
 
 
 def check_fields(
@@ -243,6 +287,12 @@ def check_fields(
         optional: The optional fields of the first detection of the file.
         location: Location of the first of these detections, for messages.
     """
+    are_complete = True
+    for names in _distinct_names(detections):
+        are_complete &= by in names and OPTIONAL_FIELDS.intersection(names) == optional
+    if are_complete:
+        return
+
     for row, detection in enumerate(detections):
         if by not in detection:
             raise location.error(DataError("the field is missing", row=row, field=by))
@@ -272,6 +322,29 @@ def list_objects(path: Path, key: str) -> Iterator[dict[str, Any]]:
         yield element
 
 
+def _are_plain(records: list[Any]) -> bool:
+    """Whether records are valid detections which validation would return as they are.
+
+    False says nothing: validation converts values such as a category 6.0.
+    """
+    if {*map(type, records)} != {dict}:
+        return False
+    fields = records[0].keys()
+    try:
+        for field in sorted(fields & _TYPES.keys()):
+            values = [record[field] for record in records]
+            if not _TYPES[field].issuperset(map(type, values)):
+                return False
+            if field in _LISTS and not _NUMBERS.issuperset(map(type, chain.from_iterable(values))):
+                return False
+        if not fields >= _REQUIRED or {len(record["bbox"]) for record in records} != {4}:
+            return False
+        boxes = _box_array(records)
+    except (KeyError, OverflowError):  # not all have the field; an integer of hundreds of digits
+        return False
+    return bool(np.isfinite(boxes).all() and (boxes[:, 2:] >= 0).all())
+
+
 def checked_records(
     schema: TypeAdapter[list[Any]],
     records: list[Any],
@@ -280,6 +353,8 @@ def checked_records(
     key: str | None = None,
 ) -> list[Any]:
     """Records after validation.
+
+    Detections are validated column by column; only where a column is unusual, each on its own.
 
     Args:
         schema: Schema of a list of such records.
@@ -291,6 +366,8 @@ def checked_records(
     Raises:
         DataError: an element does not match the schema; names file, row and field.
     """
+    if schema is DETECTIONS and _are_plain(records):
+        return records
     try:
         return schema.validate_python(records)
     except ValidationError as error:

@@ -138,10 +138,11 @@ def _spool(adapter: Imported, header: Header, folder: Path, most: int | None) ->
                 for name, column_type in types.items():
                     values = np.ascontiguousarray(getattr(regions, name), column_type.dtype)
                     files[name].write(values.tobytes())
-                images = [
-                    numbers.setdefault((source, image_id), len(numbers))
-                    for image_id in regions.image_id
-                ]
+                image_ids = regions.image_id.tolist()
+                number_by_id: dict[str, int] = {}
+                for image_id in dict.fromkeys(image_ids):
+                    number_by_id[image_id] = numbers.setdefault((source, image_id), len(numbers))
+                images = [number_by_id[image_id] for image_id in image_ids]
                 files["image"].write(np.array(images, np.int32).tobytes())
                 count += len(regions)
                 of_source += len(batch.regions)
