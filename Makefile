@@ -3,6 +3,7 @@
 # make test-all    both, and fuzzers, kills, disks, remotes, the wheel and another processor's kernels: what CI runs
 # make test WORKERS=6    by six processes instead of three, where there are as many cores
 # make test-all EXHAUSTIVE=1    with no change, edit or input left out where the others draw some
+# make lowest    tests of networks and scores with the lowest versions that pyproject.toml admits, in .venv-lowest
 # make lock    writes requirements.lock from pyproject.toml
 # make mutants [MUTANTS=200] [SEED=1] [PACKAGES="metrics tables"]    small bugs, one at a time, that the tests should catch
 # PYTHON=...   the Python of .venv; by default the newest of 3.13, 3.12 and 3.11. Another one makes .venv anew.
@@ -22,7 +23,7 @@ export UV_PYTHON_DOWNLOADS := never
 USABLE := import ctypes, lzma, sqlite3, ssl, sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit(1); print(sys.executable)
 FOUND := import platform, sys; print("Python", platform.python_version(), "in", sys.executable)
 
-.PHONY: demo test test-all tests scores lint machine mutants repro lock checkpoints clean
+.PHONY: demo test test-all tests scores lint machine mutants lowest repro lock checkpoints clean
 
 # One run comes first: its table is printed early.
 demo: $(VENV)/ready
@@ -77,6 +78,17 @@ lint: $(VENV)/ready
 	ruff format --check $(SOURCES)
 	mypy
 	lint-imports
+
+# What reads networks and computes scores, with the lowest versions that pyproject.toml admits: so farther goes into an
+# environment that is there. Ten minutes on two cores after the install.
+LOWEST := .venv-lowest
+TESTING := pytest pytest-xdist pytest-playwright hypothesis faster-coco-eval pytorch-ood starlette uvicorn
+lowest: $(VENV)/ready
+	uv venv --quiet --clear --python 3.11 $(LOWEST)
+	uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct ".[torchvision,yolo,detr,clip,onnx,fast]"
+	uv pip install --quiet --python $(LOWEST)/bin/python $(TESTING)
+	PYTHONPATH=lib OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" \
+	    tests/detectors tests/monitor tests/methods/test_torch_form.py
 
 # Half an hour on one core: prints the bugs that no test of their package sees.
 mutants: $(VENV)/ready
@@ -155,4 +167,4 @@ checkpoints: $(VENV)/ready
 	cp -r artifacts/train/clip/model/. data/demo/clip/
 
 clean:
-	rm -rf $(VENV) artifacts
+	rm -rf $(VENV) $(LOWEST) artifacts

@@ -5,11 +5,10 @@ import pytest
 from PIL import Image
 from scipy.special import expit, softmax
 from scipy.stats import entropy
-from tests.detectors.demo import DEMO, IDS, WEIGHTS, create, detected, fresh, passed, scene
+from tests.detectors.demo import IDS, WEIGHTS, create, detected, fresh, passed, scene
 from tests.images.speckles import content
 from tests.support.cases import slow_but
 
-from farther import detectors
 from farther.detectors.inference import InferenceParams
 from farther.detectors.networks.replay import Dropout
 from farther.detectors.passes import infer_passes, read_passes
@@ -98,17 +97,6 @@ def test_an_unknown_module_is_refused_before_any_image_is_read(detector, images)
         ParameterError, match=r"parameter 'where': the network has no module 'head\.7'"
     ):
         passed("dropout", detector, images, where=["head.7"])
-
-
-def test_a_detector_that_cannot_look_again_is_refused(images, tmp_path):
-    class Other(detectors.get("faster_rcnn")):
-        replay = detectors.Detector.replay
-
-    other = Other(weights=DEMO / "voc-faster_rcnn.safetensors")
-    with pytest.raises(
-        ParameterError, match="pass 'dropout' does not work with detector 'faster_rcnn'"
-    ):
-        passed("dropout", other, images)
 
 
 class World:
