@@ -173,7 +173,8 @@ def read_entry(
     }
     chosen["pass_name"] = params.pop("pass", None)
     method = canonical_method(params.pop("method", name))
-    if section is not None:
+    is_choice = "search" in chosen or "oracle" in chosen
+    if section is not None and not is_choice:
         params = _with_entries(name, method, params, section)
     fields = {"name": name, "method": method, **chosen, "params": params}
     entry = build(MethodEntry, f"methods.{name}", fields)
@@ -205,8 +206,6 @@ def _with_entries(
 ) -> dict[str, Any]:
     """The parameters of an entry, with those of the entries that it is made of."""
     with_entries = dict(params)
-    if method not in METHODS.names():
-        return with_entries
     for parameter in METHODS.get(method).names_methods:
         value = with_entries.get(parameter)
         if isinstance(value, str):
