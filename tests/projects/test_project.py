@@ -233,7 +233,7 @@ def test_a_project_that_was_stopped_is_begun_again_by_the_same_command(
     """As if it had not been stopped: without parameters of CLIP."""
     target = {
         "begin": "farther.command.init.begin",
-        "write_pipeline": "farther.pipeline.write_pipeline",
+        "write_pipeline": "farther.command.init.write_pipeline",
         "ProjectFiles.write": "farther.projects.ProjectFiles.write",
     }[stopped]
 

@@ -74,7 +74,7 @@ def test_what_was_checked_is_not_checked_again_until_it_or_the_code_changes(monk
     assert before.keys() == {"methods.knn", "evaluate"}
 
     checked = []
-    monkeypatch.setattr(later_sections, "_check_method", lambda name, values: checked.append(name))
+    monkeypatch.setattr(later_sections, "_check_method", lambda name, *_: checked.append(name))
     monkeypatch.setattr(later_sections, "_check_section", lambda name, *rest: checked.append(name))
     assert check_later_sections(params, before, code="1") == before
     assert checked == []
