@@ -157,6 +157,7 @@ def test_doctor_checks_imported_detections_with_every_method_without_pytorch(tmp
     params = yaml.safe_load((tmp_path / "p/params.yaml").read_text())
     params["methods"] = {name: {} for name in methods.names() if name != "imported"}
     params["methods"]["fused"] = {"of": ["energy", "knn"]}
+    params["methods"]["cascade"] = {"first": "energy", "then": "knn"}
     params["methods"]["gram"] = {"layer": ["stem"]}
     (tmp_path / "p/params.yaml").write_text(yaml.safe_dump(params))
     checked = subprocess.run([*command, "doctor"], cwd=tmp_path / "p", **options)
