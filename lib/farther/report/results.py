@@ -465,7 +465,12 @@ def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
 
 
 def read_evaluated_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
-    """The runs of `read_runs` that are evaluated."""
+    """The runs of `read_runs` that are evaluated.
+
+    Args:
+        params: All sections of params.yaml.
+        artifacts: The folder of the artifacts.
+    """
     return [run for run in read_runs(params, artifacts) if run.is_evaluated]
 
 
