@@ -367,7 +367,7 @@ def test_a_machine_that_does_not_see_the_projects_folder_is_refused(tmp_path):
 def test_a_machine_with_another_checkpoint_or_version_is_refused(world, monkeypatch):
     jobs = []
     monkeypatch.setattr(
-        engine, "make_on_cluster", lambda job, shards, count: jobs.append(job) or {}
+        stream, "make_on_cluster", lambda job, shards, count: jobs.append(job) or {}
     )
     with pytest.raises(DataError, match=r"not finished|does not exist"):
         world.run("never", Mortal(world.mark), ON_RAY)
