@@ -80,7 +80,7 @@ lint: $(VENV)/ready
 	lint-imports
 
 # What reads networks and computes scores, with the lowest versions that pyproject.toml admits: so farther goes into an
-# environment that is there. Ten minutes on two cores after the install.
+# environment that is there. A quarter of an hour on two cores beside other work, after the install.
 LOWEST := .venv-lowest
 TESTING := pytest pytest-xdist pytest-playwright hypothesis faster-coco-eval pytorch-ood starlette uvicorn
 lowest: $(VENV)/ready
