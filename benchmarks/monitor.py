@@ -49,6 +49,7 @@ from farther.evaluation.files import RunFiles
 from farther.images.read import load
 from farther.methods.linear_algebra import normalised
 from farther.monitor import Bundle, BundleSource, Monitor, write_bundle
+from farther.monitor.passes_beside import PreparedImage
 from farther.params import section
 from farther.scoring.entries import read_entry
 from farther.tables import Images, Regions
@@ -329,9 +330,10 @@ def variants(
     for monitor_name in monitor_by_name:
         works[monitor_name] = []
     for batch in batches:
-        prepared = [detector.prepare(image) for image in batch]
-        works["bare"].append(bare(detector, prepared))
+        inputs = [detector.prepare(image) for image in batch]
+        works["bare"].append(bare(detector, inputs))
         works["framework"].append(framework(detector, batch, folder))
+        prepared = [PreparedImage(*pair) for pair in zip(inputs, batch, strict=True)]
         for monitor_name, monitor in monitor_by_name.items():
             works[monitor_name].append(partial(monitor._monitored, prepared, names))
     return works
