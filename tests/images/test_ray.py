@@ -18,6 +18,7 @@ from farther.detectors.inference import InferenceParams, infer
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images import ray as engine
 from farther.images import stream
+from farther.images.folders import AbsentFolderError
 from farther.images.ray import Queue, WorkerNeeds, needs_of_workers
 from farther.tables import Header, Images, Regions
 
@@ -97,6 +98,17 @@ class Confused(Mortal):
 
     def forward(self, prepared, image_ids):
         return super().forward(prepared, ["image 99" for _ in image_ids])
+
+
+class Unmounted(Mortal):
+    """Lacks a folder in the first process that runs it."""
+
+    def forward(self, prepared, image_ids):
+        if not self.mark.exists():
+            self.mark.write_text(str(os.getpid()))
+            raise AbsentFolderError("the folder /data does not exist")
+        assert self.mark.read_text() != str(os.getpid()), "this machine gets work again"
+        return super().forward(prepared, image_ids)
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +227,27 @@ def test_a_folder_of_images_that_a_machine_lacks_ends_the_run_with_both_names(
     arguments = (world.images[:4], roots, tmp_path / "out", tmp_path / "work", ON_RAY)
     with pytest.raises(FartherError, match=r"machine .*: the folder .*unmounted of .* not exist"):
         infer(Mortal(world.mark), *arguments, progress=False)
+
+
+def test_a_machine_that_lacks_a_folder_is_named_and_others_make_its_shards(
+    world, ray_cluster, monkeypatch, capsys
+):
+    world.mark.touch()
+    local = world.run("mounted", Mortal(world.mark), LOCAL)
+    monkeypatch.setattr(engine._Driver, "_machines", lambda driver: [{"CPU": 1}] * 2)
+    world.mark.unlink()
+    on_ray = world.run("unmounted", Unmounted(world.mark), ON_RAY)
+    assert content(on_ray.path) == content(local.path)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("gets no more work: machine ")
+    assert line.endswith("the folder /data does not exist")
+
+
+def test_where_no_machine_has_the_folder_the_run_ends(world, ray_cluster, monkeypatch):
+    monkeypatch.setattr(engine._Driver, "_machines", lambda driver: [{"CPU": 1}])
+    world.mark.unlink(missing_ok=True)
+    with pytest.raises(FartherError, match="the folder /data does not exist"):
+        world.run("on none", Unmounted(world.mark), ON_RAY)
 
 
 def test_images_that_only_another_machine_lacks_are_not_left_out(world, tmp_path, monkeypatch):

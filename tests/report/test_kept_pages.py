@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from tests.report.conftest import add_proposals, copy_run
 
+from farther.errors import DataError
 from farther.evaluation.results import read_evaluation, write_results
 from farther.incremental.keyed import Keyed
 from farther.report import kept_pages, means, power
@@ -48,9 +49,9 @@ def write_evaluation(root: Path, evaluation) -> None:
     write_results(root / f"artifacts/evaluation/{evaluation.run}.json", evaluation)
 
 
-def report_of(root: Path, params, code: str = "1") -> dict[str, bytes]:
+def report_of(root: Path, params, code: str = "1", jobs: int = 1) -> dict[str, bytes]:
     """All files of a report that is written into a project."""
-    build(params, root, code=code)
+    build(params, root, code=code, jobs=jobs)
     report = root / "artifacts/report"
     files = {}
     for file in sorted(report.rglob("*")):
@@ -59,10 +60,10 @@ def report_of(root: Path, params, code: str = "1") -> dict[str, bytes]:
     return files
 
 
-def report_from_nothing(root: Path, params, code: str = "1") -> dict[str, bytes]:
+def report_from_nothing(root: Path, params, jobs: int = 1) -> dict[str, bytes]:
     shutil.rmtree(root / "artifacts/report")
     Keyed(root / "artifacts/report").file.unlink()
-    return report_of(root, params, code)
+    return report_of(root, params, jobs=jobs)
 
 
 def change_threshold(root, params):
@@ -205,6 +206,26 @@ def test_other_code_and_other_packages_render_all_pages(project, params, rendere
     monkeypatch.setattr(kept_pages, "_version", lambda name: f"another {name}")
     report_of(project, params, code="2")
     assert sorted(rendered) == sorted(ALL)
+
+
+def test_several_processes_write_what_one_does_and_what_they_wrote_is_kept(
+    project, params, rendered
+):
+    alone = report_of(project, params)
+    record = Keyed(project / "artifacts/report").file.read_bytes()
+    rendered.clear()
+    assert report_from_nothing(project, params, jobs=2) == alone
+    assert Keyed(project / "artifacts/report").file.read_bytes() == record
+    report_of(project, params)
+    assert rendered == []
+
+
+def test_a_damaged_file_of_one_of_several_runs_is_named(project, params):
+    file = project / "artifacts/outcomes/pets-later/msp/photos_near.objects.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DataError) as caught:
+        build(params, project, jobs=2)
+    assert str(caught.value.file).endswith("pets-later/msp/photos_near.objects.parquet")
 
 
 def test_files_that_were_edited_or_deleted_are_written_again(project, params):

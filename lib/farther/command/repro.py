@@ -223,24 +223,28 @@ class Commands:
         return self.call(command, environment)
 
     def side_by_side(self, stages: Sequence[str]) -> int:
-        """Runs stages by as many commands as there are jobs; returns the first failure, or 0.
+        """Runs each stage by a command of its own; returns the first failure, or 0.
 
-        What they depend on must be up to date.
+        As many run at the same time as there are jobs. What they depend on must be up to date.
         """
         count = min(self.jobs, len(stages))
         threads = {"OMP_NUM_THREADS": str(max(1, count_cores() // count))}
-        shares = [stages[number::count] for number in range(count)]
         # Not in a `with` block, which would wait for their ends before it tells them of Ctrl-C.
         pool = ThreadPoolExecutor(count)
         futures = []
-        for share in shares:
-            futures.append(pool.submit(self.repro, "--single-item", *share, variables=threads))
+        for stage in stages:
+            futures.append(pool.submit(self.repro, "--single-item", stage, variables=threads))
         pool.shutdown(wait=False)
         statuses = [future.result() for future in futures]
         return next((status for status in statuses if status), FINE)
 
     def call(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> int:
-        """Runs a command; returns its exit status. What it prints is passed on: see `OF_DVC`."""
+        """Runs a command; returns its exit status. What it prints is passed on: see `OF_DVC`.
+
+        After Ctrl-C none is started.
+        """
+        if self.stopping.is_set():
+            return INTERRUPTED
         environment = {**self._environment, **(variables or {})}
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

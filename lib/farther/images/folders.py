@@ -8,6 +8,10 @@ from pathlib import Path
 from farther.errors import FartherError
 
 
+class AbsentFolderError(FartherError):
+    """The folder of an image is absent or closed on this machine."""
+
+
 def refuse_absent_folder(file: Path) -> None:
     """Refuses an image file that cannot be read because its folder is absent or closed.
 
@@ -17,7 +21,7 @@ def refuse_absent_folder(file: Path) -> None:
         file: An image file that could not be read.
 
     Raises:
-        FartherError: the folder does not exist, or cannot be opened; names it.
+        AbsentFolderError: the folder does not exist, or cannot be opened; names it.
     """
     folder = file.parent
     problem = ""
@@ -32,7 +36,7 @@ def refuse_absent_folder(file: Path) -> None:
     except OSError as error:
         problem = f"cannot be opened: {error.strerror}"
     if problem:
-        raise FartherError(
+        raise AbsentFolderError(
             f"the folder {folder} of the image {file.name} {problem}. Images of a missing folder "
             "are not left out: mount or restore it, and rerun (finished work is kept)"
         )

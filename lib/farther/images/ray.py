@@ -4,7 +4,9 @@ A worker is a Ray actor that holds the network. It takes one shard after the oth
 an actor beside the driver, and writes each shard itself, so that no rows travel. All machines must
 therefore see the project's folder, the images and the checkpoint under the same paths. When a
 worker is lost, with its process or its machine, its shards go back to the queue, and a new worker
-is started as soon as the cluster has room for one. Machines that join are used from then on.
+is started as soon as the cluster has room for one. Machines that join are used from then on. A
+machine that lacks the project, the checkpoint or a folder of images, or has another version of
+farther, is named and gets no more work of the split: other machines make its shards.
 Workers wait for the next split of the same stage, so that only the first one pays for their start.
 
 The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool made
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from farther.errors import DataError, FartherError, ParameterError, first_line
+from farther.images.folders import AbsentFolderError
 from farther.images.job import Job
 from farther.incremental.code import version_digest
+from farther.text.terminal import say
 
 # Imported in functions: Ray, an optional package.
 
@@ -188,7 +193,7 @@ class Worker:
         """
         import ray
 
-        with _named_machine():
+        with _named_machine(unfit=(FartherError,)):
             _enter(folder)
             job.check()
         ray.get(queue.start.remote(name, socket.gethostname()))
@@ -200,16 +205,27 @@ class Worker:
                 shard = ray.get(queue.take.remote(name))
 
         # The queue ends when other workers have finished all shards.
-        with suppress(ray.exceptions.RayActorError), _named_machine():
+        queue_ends = ray.exceptions.RayActorError
+        with suppress(queue_ends), _named_machine(unfit=(AbsentFolderError,)):
             for shard in job.make(take_shards(), processes, _ignore):
                 ray.get(queue.finish.remote(name, shard))
 
 
+class UnfitMachineError(FartherError):
+    """A machine of the cluster lacks files that the work needs, or has other code."""
+
+
 @contextmanager
-def _named_machine() -> Iterator[None]:
-    """Names this machine in errors of the block: missing files, a full disk, other code."""
+def _named_machine(unfit: tuple[type[FartherError], ...] = ()) -> Iterator[None]:
+    """Names this machine in errors of the block: missing files, a full disk, other code.
+
+    Args:
+        unfit: Errors that become an `UnfitMachineError`: another machine may not have them.
+    """
     try:
         yield
+    except unfit as error:
+        raise UnfitMachineError(f"machine {socket.gethostname()}: {error}") from None
     except DataError as error:
         problem = f"machine {socket.gethostname()}: {error.problem}"
         raise DataError(problem, file=error.file, row=error.row, field=error.field) from None
@@ -237,8 +253,8 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
 
     Raises:
         ParameterError: Ray is not installed, or see `needs_of_workers`.
-        FartherError: workers were lost again and again over one shard, or a machine does not see
-            the project's folder or has another version of it, or lacks the folder of an image.
+        FartherError: workers were lost again and again over one shard, or no machine sees the
+            project's folder, has the same version of it and all folders of images.
     """
     if not shards:
         return {}
@@ -310,6 +326,9 @@ class _Driver:
         queue_class = ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here)
         self._queue = queue_class.remote(list(shards))
         self._running: dict[Any, _RunningWorker] = {}
+        # These keep their cores: so no other worker is started in their place.
+        self._unfit: list[Any] = []
+        self._reasons: set[str] = set()
         self._started = 0
         self._losses: Counter[int | None] = Counter()
         self._most_workers = 0
@@ -327,6 +346,8 @@ class _Driver:
             for shard in finished:
                 count(len(self._job.plan.rows(shard)))
         self._idle += [worker.actor for worker in self._running.values()]
+        for actor in self._unfit:
+            self._ray.kill(actor)
 
     def machines(self) -> dict[int, str]:
         """Name of the machine that made each shard."""
@@ -335,10 +356,9 @@ class _Driver:
 
     def end_workers(self) -> None:
         """Ends all workers."""
-        for actor in self._idle:
+        running = [worker.actor for worker in self._running.values()]
+        for actor in (*self._idle, *self._unfit, *running):
             self._ray.kill(actor)
-        for worker in self._running.values():
-            self._ray.kill(worker.actor)
         self._idle.clear()
 
     def end_queue(self) -> None:
@@ -352,7 +372,7 @@ class _Driver:
         """Starts workers for which there are shards, and room: on machines that joined, too."""
         if not self._ray.get(self._queue.waiting.remote()):
             return
-        while len(self._running) < min(max(1, self._needs.room(self._machines())), unfinished):
+        while len(self._running) < min(max(1, self._room()), unfinished):
             actor = self._idle.pop(0) if self._idle else self._new_worker()
             name = str(self._started)
             self._started += 1
@@ -361,6 +381,10 @@ class _Driver:
             )
             self._running[call] = _RunningWorker(name, actor)
         self._most_workers = max(self._most_workers, len(self._running) + len(self._idle))
+
+    def _room(self) -> int:
+        """Number of workers for which machines that are fit have room."""
+        return self._needs.room(self._machines()) - len(self._unfit)
 
     def _new_worker(self) -> Any:
         options = {
@@ -378,10 +402,27 @@ class _Driver:
             self._ray.get(call)
             self._idle.append(worker.actor)
         except self._ray.exceptions.RayTaskError as error:
-            raise _cause(error) from None
+            cause = _cause(error)
+            if not isinstance(cause, UnfitMachineError):
+                raise cause from None
+            self._refuse(worker, cause)
         except self._ray.exceptions.RayError as error:
             self._ray.kill(worker.actor)
             self._give_up(worker.name, error)
+
+    def _refuse(self, worker: _RunningWorker, reason: UnfitMachineError) -> None:
+        """Returns the shards of a worker to the queue, and gives its machine no more work.
+
+        Raises:
+            UnfitMachineError: no other machine is left.
+        """
+        self._ray.get(self._queue.give_up.remote(worker.name))
+        self._unfit.append(worker.actor)
+        if not self._running and self._room() <= 0:
+            raise reason
+        if str(reason) not in self._reasons:
+            self._reasons.add(str(reason))
+            say(f"gets no more work: {reason}", file=sys.stderr, flush=True)
 
     def _give_up(self, name: str, error: Exception) -> None:
         """Returns the shards of a lost worker to the queue.

@@ -97,7 +97,7 @@ def work_on_runs(
         FartherError: a run failed; names all that did.
         ParameterError: section `resources` is wrong, or params.yaml has no run of a name.
     """
-    resources = build(Resources, "params.yaml: resources", read_params().get("resources") or {})
+    resources = read_resources()
     for name in names:
         choose("run", name, section("detectors"))
     runs = list(names) or list(section("detectors"))
@@ -122,6 +122,15 @@ def work_on_runs(
             write_empty(folder)
     if failed:
         raise FartherError(_problem(failed, len(runs)))
+
+
+def read_resources() -> Resources:
+    """Section `resources` of params.yaml.
+
+    Raises:
+        ParameterError: it is wrong.
+    """
+    return build(Resources, "params.yaml: resources", read_params().get("resources") or {})
 
 
 def _problem(failed: Mapping[str, RunResult], number: int) -> str:

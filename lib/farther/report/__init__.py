@@ -28,15 +28,20 @@ __all__ = [
 ]
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
+def build(
+    params: Mapping[str, Any],
+    root: str | Path = ".",
+    code: str | None = None,
+    jobs: int = 1,
+) -> Path:
     """Writes the report; see `farther.report.write.build`.
 
     Args:
         params: params.yaml, parsed.
         root: The project's folder.
-        code: See there.
+        code, jobs: See there.
     """
     # It imports templates and all pages, which the command does not need.
     from farther.report import write
 
-    return write.build(params, root, code)
+    return write.build(params, root, code, jobs)

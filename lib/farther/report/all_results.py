@@ -34,6 +34,7 @@ class AllResults:
         texts: Line of section `methods` → the documentation of its method, or of all that it
             chooses from.
         code: Hash of the code of reports, "" where files of an earlier report are not reused.
+        jobs: Detectors whose pages are written at the same time.
     """
 
     params: Mapping[str, Any]
@@ -43,6 +44,7 @@ class AllResults:
     roots: Mapping[str, Path]
     texts: Mapping[str, Sequence[MethodText]]
     code: str = ""
+    jobs: int = 1
 
     @property
     def artifacts(self) -> Path:

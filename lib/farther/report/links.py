@@ -13,9 +13,12 @@ from urllib.parse import urlencode
 
 import polars as pl
 
+from farther.incremental.keyed import Keyed
 from farther.report.gallery.outcomes import splits_with_outcomes
+from farther.report.navigation import Navigation
 from farther.report.outcomes import COVERED
 from farther.report.results import Run
+from farther.report.site import Site
 
 if TYPE_CHECKING:
     from farther.report.all_results import AllResults
@@ -200,6 +203,24 @@ class CellLinks:
         if split not in links.images:
             split = distance_of(split)
         return links.to(View(split, cell["method"], outcomes=outcomes))
+
+
+def linked_site(folder: Path, navigation: Navigation, results: AllResults) -> Site:
+    """A site whose tables link detectors, and values to their images.
+
+    Args:
+        folder: Where it is written.
+        navigation: The pages and their order.
+        results: All results. Without a hash of the code of reports, no file of an earlier report is
+            reused.
+    """
+    earlier = None
+    if results.code:
+        earlier = Keyed(results.artifacts / "report")
+    site = Site(folder, navigation, earlier)
+    site.runs = {run.full_title: run.name for run in results.measured}
+    site.images_of = CellLinks(results).of_cell
+    return site
 
 
 def with_links(rows: pl.DataFrame, results: AllResults, up: str = "") -> pl.DataFrame:

@@ -62,7 +62,7 @@ class Site:
         self, folder: Path, navigation: Navigation | None = None, earlier: Keyed | None = None
     ):
         self.folder = folder
-        self._navigation = navigation or Navigation()
+        self.navigation = navigation or Navigation()
         self._earlier = earlier
         self.keys: dict[str, str] = {}
         self.read: dict[str, Mapping[str, str]] = {}
@@ -114,9 +114,9 @@ class Site:
         variables: dict[str, Any] = {
             "page": name,
             "up": up,
-            "sections": self._navigation.entries,
-            "pages": self._navigation.files,
-            "place": self._navigation.place(name),
+            "sections": self.navigation.entries,
+            "pages": self.navigation.files,
+            "place": self.navigation.place(name),
             "run_names": self.runs,
             "run_pages": run_pages,
             "images_of": self.images_of,
@@ -200,6 +200,15 @@ class Site:
         """
         self.keys[name] = key
         self.read[name] = read or {}
+
+    def add_records(self, keys: Mapping[str, str], read: Mapping[str, Mapping[str, str]]) -> None:
+        """Notes under which keys files were written by another site in the same folder.
+
+        Args:
+            keys, read: Its attributes.
+        """
+        for name, key in keys.items():
+            self.record(name, key, read[name])
 
     def earlier_keys(self, folder: str) -> dict[str, str]:
         """File → its key, of the files of the earlier site in a folder, such as "gallery/run"."""

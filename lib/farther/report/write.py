@@ -21,7 +21,7 @@ from farther.report.charts import distances
 from farther.report.charts.figures import FORMATS, draw
 from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
-from farther.report.links import CellLinks
+from farther.report.links import linked_site
 from farther.report.pages import navigation, pages_of
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
@@ -31,7 +31,12 @@ from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
+def build(
+    params: Mapping[str, Any],
+    root: str | Path = ".",
+    code: str | None = None,
+    jobs: int = 1,
+) -> Path:
     """Writes the report: its pages, and its tables as Markdown, LaTeX and CSV beside them.
 
     Args:
@@ -39,6 +44,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
         code: Hash of the code of reports. With it, files of an earlier report are reused where
             nothing that they depend on has changed; None writes all files.
+        jobs: Detectors whose pages are written at the same time.
 
     Returns:
         The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
@@ -50,7 +56,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     root = Path(root)
     report = root / "artifacts" / "report"
     with write_aside(report) as folder:
-        site, results = _read(params, root, code, folder)
+        site, results = _read(params, root, code, folder, jobs)
         with site:
             for page in pages_of(results):
                 page.write(site, results)
@@ -63,15 +69,8 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     return report / "index.html"
 
 
-def _earlier_report(root: Path, code: str | None) -> Keyed | None:
-    """The report whose files are reused; None without a hash of the code."""
-    if code is None:
-        return None
-    return Keyed(root / "artifacts" / "report")
-
-
 def _read(
-    params: Mapping[str, Any], root: Path, code: str | None, folder: Path
+    params: Mapping[str, Any], root: Path, code: str | None, folder: Path, jobs: int
 ) -> tuple[Site, AllResults]:
     """The site that is written into a folder, and all results, with the report's parameters."""
     settings = build_settings(ReportSettings, "section 'report'", dict(params.get("report") or {}))
@@ -82,11 +81,8 @@ def _read(
     runs = read_runs(params, root / "artifacts")
     _check_names(settings, [run.name for run in runs])
     roots = image_roots(params.get("datasets") or {}, root / "artifacts/tables", root)
-    results = AllResults(params, settings, runs, root, roots, texts, code or "")
-    site = Site(folder, navigation(results), _earlier_report(root, code))
-    site.runs = {run.full_title: run.name for run in results.measured}
-    site.images_of = CellLinks(results).of_cell
-    return site, results
+    results = AllResults(params, settings, runs, root, roots, texts, code or "", jobs)
+    return linked_site(folder, navigation(results), results), results
 
 
 def _write_figure(site: Site, spec: Mapping[str, Any], code: str) -> None:

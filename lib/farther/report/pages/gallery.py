@@ -8,13 +8,19 @@ The page `gallery.html` loads its data on demand: images and boxes of a run and 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from farther.errors import FartherError
 from farther.incremental.keyed import key_of
+from farther.processes import follow_parent
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData, is_elsewhere
 from farther.report.gallery.examples import ReadImages
@@ -25,6 +31,8 @@ from farther.report.gallery.outcomes import (
     read_run_summaries,
 )
 from farther.report.kept_pages import key_of_run
+from farther.report.links import linked_site
+from farther.report.navigation import Navigation
 from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
@@ -37,27 +45,95 @@ ID_TITLE = "ID test images"
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page and its data, and the pages of detectors."""
-    run_files = FilesOfRuns(site, results)
-    summaries = {}
+    files_of_runs = FilesOfRuns(site, results)
+    summaries: dict[str, Mapping[str, SplitSummary]] = {}
+    outdated = []
     for run in results.measured:
-        summaries[run.name] = run_files.write(run)
-    write_index(site, results, summaries)
+        if not files_of_runs.keep(run):
+            outdated.append(run)
+        elif run.is_evaluated:
+            summaries[run.name] = read_run_summaries(run, results.artifacts)
+    for written in _written(site, results, outdated):
+        summaries[written.run] = written.summaries
+        site.add_records(written.keys, written.read)
 
-
-def write_index(
-    site: Site, results: AllResults, summaries: Mapping[str, Mapping[str, SplitSummary]]
-) -> None:
-    """Writes the page, without its data.
-
-    Args:
-        site: The report.
-        results: All results.
-        summaries: Run → what `FilesOfRuns.write` returned.
-    """
     gallery = _gallery(site, results)
     for run in results.evaluated:
         gallery.list_run(run, summaries[run.name], results.shown_method(run))
     gallery.write()
+
+
+@dataclass(frozen=True)
+class WrittenRun:
+    """What was written of a run.
+
+    Args:
+        run: Its name.
+        summaries: Split → its summary; {} where no method applies to the run, or its outcomes are
+            not on this machine.
+        keys, read: See `Site`.
+    """
+
+    run: str
+    summaries: Mapping[str, SplitSummary]
+    keys: Mapping[str, str]
+    read: Mapping[str, Mapping[str, str]]
+
+
+def _written(site: Site, results: AllResults, runs: Sequence[Run]) -> Iterator[WrittenRun]:
+    """Writes the files of runs, several at the same time; yields what was written, in their order.
+
+    Raises:
+        FartherError: a process was killed.
+    """
+    jobs = min(results.jobs, len(runs))
+    if jobs < 2:
+        for run in runs:
+            yield _write_run(linked_site(site.folder, site.navigation, results), results, run)
+        return
+    begin = partial(_begin, site.folder, site.navigation, results)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=begin)
+    try:
+        yield from pool.map(_write_by_name, [run.name for run in runs])
+    except BrokenProcessPool:
+        problem = (
+            "a process that writes pages was killed, most likely for lack of memory: set `jobs: 1` "
+            "in section `resources` of params.yaml, and run it again"
+        )
+        raise FartherError(problem) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+#: In a process of the pool: where it writes, the navigation of all pages, and all results.
+_of_process: tuple[Path, Navigation, AllResults] | None = None
+
+
+def _begin(folder: Path, navigation: Navigation, results: AllResults) -> None:
+    """Prepares a process of the pool."""
+    global _of_process
+    follow_parent()
+    _of_process = (folder, navigation, results)
+
+
+def _write_by_name(name: str) -> WrittenRun:
+    """Writes the files of a run, in a process of the pool."""
+    assert _of_process is not None
+    folder, navigation, results = _of_process
+    (run,) = [run for run in results.measured if run.name == name]
+    return _write_run(linked_site(folder, navigation, results), results, run)
+
+
+def _write_run(site: Site, results: AllResults, run: Run) -> WrittenRun:
+    """Writes the files of a run.
+
+    Args:
+        site: A site of its own, which has no other file yet.
+        results: All results.
+        run: The run.
+    """
+    summaries = FilesOfRuns(site, results).write(run)
+    return WrittenRun(run.name, summaries, site.keys, site.read)
 
 
 def _gallery(site: Site, results: AllResults) -> Gallery:
@@ -78,50 +154,31 @@ class FilesOfRuns:
         self._site = site
         self._results = results
         self._gallery = _gallery(site, results)
-        self._key_by_run: dict[str, str] = {}
-
-    def are_current(self, run: Run) -> bool:
-        """Whether the page of a run is kept from the earlier report."""
-        images = ReadImages(self._results.roots)
-        key = self._key(run)
-        return self._site.is_current(page_of(run), key, images.are_unchanged)
 
     def write(self, run: Run) -> Mapping[str, SplitSummary]:
-        """Writes the files of a run, or keeps those of the earlier report.
+        """Writes the files of a run.
 
         Returns:
-            Split → its summary; {} where no method applies to the run, or its outcomes are not on
-            this machine.
+            See `WrittenRun.summaries`.
         """
-        if self._keep(run):
-            if not run.is_evaluated:
-                return {}
-            return read_run_summaries(run, self._results.artifacts)
-
         outcomes = read_run_outcomes(run, self._results.artifacts)
         images = ReadImages(self._results.roots)
         variables = detector.content(run, outcomes, self._results.of_run(run), images)
         page = page_of(run)
         self._site.write(page, "detector.html", **variables)
-        self._site.record(page, self._key(run), images.digests)
+        self._site.record(page, key_of_run(run, self._results), images.digests)
         if not run.is_evaluated:
             return {}
         return self._gallery.add(run, outcomes)
 
-    def _key(self, run: Run) -> str:
-        """The key of a run's files; see `farther.report.kept_pages.key_of_run`."""
-        if run.name not in self._key_by_run:
-            self._key_by_run[run.name] = key_of_run(run, self._results)
-        return self._key_by_run[run.name]
-
-    def _keep(self, run: Run) -> bool:
+    def keep(self, run: Run) -> bool:
         """Copies the page and the scripts of a run from the earlier report.
 
         Returns:
             False where any of them is outdated, or damaged: then all are written.
         """
         images = ReadImages(self._results.roots)
-        key = self._key(run)
+        key = key_of_run(run, self._results)
         if not self._site.keep_earlier(page_of(run), key, images.are_unchanged):
             return False
         for name, script_key in self._site.earlier_keys(f"gallery/{run.name}").items():
