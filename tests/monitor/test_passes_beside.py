@@ -1,6 +1,7 @@
 """Bundles of methods that read passes beside the detections: `cascade` and `fused`."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from tests.monitor.test_monitor import clip
 
 from farther.detectors.passes.crops import Crops
 from farther.errors import DataError, ParameterError
-from farther.monitor import Monitor
+from farther.monitor import Monitor, write_bundle
 from farther.monitor.passes_beside import PassBeside
 from farther.tables import Regions
 
@@ -108,6 +109,23 @@ def test_a_pass_over_images_runs_for_batches_with_an_undecided_detection(
                 expected.append([image_id])
     assert calls == expected
     assert 0 < len(calls) < len(deployed.images())
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "params"),
+    [("cascade", "crop", {"margin": 0.2}), ("uncertain", "dropout", {"rate": 0.1})],
+)
+def test_a_pass_whose_stored_rows_are_of_other_parameters_is_refused(
+    deployed, tmp_path, method, name, params
+):
+    source = deployed.source(method)
+    passes = dict(source.detector["passes"])
+    passes[name] = {**passes[name], **params}
+    other = replace(source, detector={**source.detector, "passes": passes})
+    with pytest.raises(DataError, match="parameters of the pass have changed since") as caught:
+        write_bundle(other, tmp_path / "bundle")
+    assert name in str(caught.value.file)
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_another_clip_is_refused(bundles, tmp_path):

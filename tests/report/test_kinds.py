@@ -30,7 +30,26 @@ PROMPTED = {"adapter": "open_vocabulary", "params": {"unknown": ["an object"]}}
 def test_the_kind_of_a_score_follows_from_its_method_its_pass_and_the_detector(
     name, entry, detector, kind
 ):
-    assert kind_of(entry, name, detector) == kind
+    assert kind_of({name: entry}, name, detector) == kind
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind"),
+    [
+        ({"method": "fused", "of": ["energy", "mcm_on_crops"]}, "text"),
+        ({"method": "cascade", "first": "energy", "then": "mcm_on_crops"}, "text"),
+        ({"method": "cascade", "first": "energy", "then": "knn_on_crops"}, "post-hoc"),
+        ({"method": "fused", "of": ["energy", "mcm"]}, "post-hoc"),
+    ],
+)
+def test_a_score_that_is_made_of_one_on_texts_is_one_on_texts(entry, kind):
+    entries = {
+        "energy": None,
+        "mcm_on_crops": {"method": "mcm", "pass": "crop"},
+        "knn_on_crops": {"method": "knn", "pass": "crop"},
+        "together": entry,
+    }
+    assert kind_of(entries, "together", CROPS) == kind
 
 
 @pytest.fixture

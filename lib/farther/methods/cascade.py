@@ -124,13 +124,7 @@ class Cascade(Combined):
     def _learn_band(self, regions: RegionsLike) -> None:
         """Takes the band, and the distributions of the scores."""
         first, second = self._fitted_parts()
-        scores = [np.zeros(0)]
-        for block in self._known(regions):
-            scores.append(first.score(RegionRows(block)))
-        scores_of_first = np.concatenate(scores)
-        if not len(scores_of_first):
-            raise FitError(f"{self.name}: there are no detections to rank {first.name!r} by")
-
+        scores_of_first = self._ranked_by(first, regions)
         knots = Knots.of(scores_of_first)
         self.band_ = self._band(knots.shares)
         is_in_band = self._is_in_band(knots.share_below(scores_of_first))

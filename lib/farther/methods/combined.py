@@ -24,7 +24,7 @@ from farther.methods.base import (
     parameters,
     refuse_other_than_regions,
 )
-from farther.methods.rows import Rows
+from farther.methods.rows import RegionRows, Rows
 from farther.tables import Header, Regions
 from farther.tables.regions import pass_column
 
@@ -289,6 +289,17 @@ class Combined(Method):
             known = block[~block.is_labelled_unknown]
             if len(known):
                 yield known
+
+    def _ranked_by(self, part: Part, regions: RegionsLike) -> np.ndarray:
+        """Scores of a part, of the rows of `_known`, shape (n,).
+
+        Raises:
+            FitError: there are none.
+        """
+        scores = [part.score(RegionRows(block)) for block in self._known(regions)]
+        if not scores:
+            raise FitError(f"{self.name}: there are no detections to rank {part.name!r} by")
+        return np.concatenate(scores)
 
     def _check_validation(self, regions: RegionsLike) -> None:
         """Refuses validation detections that nothing can be learned from.

@@ -111,16 +111,8 @@ class Fused(Combined):
 
     def _learn_shares(self, regions: RegionsLike) -> None:
         """Stores the distribution of the scores of each part."""
-        knots = []
-        for part in self._fitted_parts():
-            scores = [np.zeros(0)]
-            for block in self._known(regions):
-                scores.append(part.score(RegionRows(block)))
-            scores_of_part = np.concatenate(scores)
-            if not len(scores_of_part):
-                raise FitError(f"{self.name}: there are no detections to rank {part.name!r} by")
-            knots.append(Knots.of(scores_of_part))
-        self._set_knots(knots)
+        parts = self._fitted_parts()
+        self._set_knots([Knots.of(self._ranked_by(part, regions)) for part in parts])
 
     def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:
         """See `Method.learn_split`."""

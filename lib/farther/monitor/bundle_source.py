@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic_core import to_jsonable_python
 
 from farther import __version__, detectors
 from farther.detectors import Detector
 from farther.detectors.known_classes import with_class_names
-from farther.detectors.passes import read_passes
+from farther.detectors.passes import Pass, read_passes
 from farther.detectors.passes.crops import Crops
 from farther.detectors.prompts import Prompts
 from farther.detectors.proposal_sources import read_sources
@@ -53,6 +54,7 @@ from farther.naming.extras import require
 from farther.scoring.entries import MethodEntry
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.documents import write_json
+from farther.tables.files import inside
 from farther.tables.folders import resolved
 from farther.tables.writing import refuse_other_files, write_aside
 
@@ -184,6 +186,7 @@ class BundleSource:
         """The entries of the passes that the method reads, with their `kind` and CLIP.
 
         Raises:
+            DataError: the run's rows of a pass are of other parameters.
             ParameterError: a pass learns from the training regions, which a bundle does not hold.
         """
         names = list(self.method.passes_beside)
@@ -194,6 +197,8 @@ class BundleSource:
     def _pass_entry(self, name: str) -> dict[str, Any]:
         entry = dict((self.detector.get("passes") or {}).get(name) or {})
         untrained = read_passes(self.files.run, {name: entry}, self.encoder)[name]
+        self._refuse_learning(name, entry, untrained)
+        self._check_rows(name, untrained)
         if isinstance(untrained, Crops):
             encoder = asdict(untrained.clip.params)
             if encoder["cache"] is not None:
@@ -205,14 +210,28 @@ class BundleSource:
                 "encoder": {**encoder, "device": "auto"},
                 "unknown": list(prompts.unknown),
             }
-        trained = read_passes(self.files.run, {name: entry}, self.encoder)[name]
-        trained.learn(self.files.root / "regions" / self.files.run)
+        return {"kind": untrained.name, **entry}
+
+    def _refuse_learning(self, name: str, entry: Mapping[str, Any], untrained: Pass) -> None:
+        """Refuses a pass that learns from the training regions."""
+        if isinstance(untrained, Crops):
+            return
+        trained = read_passes(self.files.run, {name: dict(entry)}, self.encoder)[name]
+        trained.learn(self.files.all_regions)
         if untrained.identity() != trained.identity():
             problem = (
                 f"its pass {name!r} learns from the training regions, which a bundle does not hold"
             )
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
-        return {"kind": untrained.name, **entry}
+
+    def _check_rows(self, name: str, untrained: Pass) -> None:
+        """Refuses a pass that is not the one that the run's rows are of."""
+        folder = inside(self.files.all_passes, f"{name}/{self.calibration_split}")
+        _check_there(self.files, folder / "regions.json", "infer")
+        stored = RegionsFolder(folder).header.detector.get("pass")
+        if stored != to_jsonable_python(untrained.identity()):
+            advice = "run `farther repro evaluate`"
+            raise DataError(f"parameters of the pass have changed since: {advice}", file=folder)
 
     @cached_property
     def proposals(self) -> BundledProposals | None:

@@ -16,33 +16,44 @@ IMPORTED = "imported"
 _CLASS_INPUTS = frozenset({"logits", "last_layer"})
 
 
-def kind_of(entry: Mapping[str, Any], name: str, detector: Mapping[str, Any]) -> str:
+def kind_of(
+    entries: Mapping[str, Mapping[str, Any] | None], name: str, detector: Mapping[str, Any]
+) -> str:
     """The kind of a method's score.
 
     Args:
-        entry: Of section `methods` of params.yaml.
-        name: Its name there.
+        entries: Section `methods` of params.yaml.
+        name: Name of the method's entry there.
         detector: The run's entry of section `detectors`.
 
     Returns:
         "native" for the detector's own label; "text" for scores from similarities to class names or
-        prompts, of an open-vocabulary detector or of a pass of kind `crops`; "imported" for those
+        prompts, of an open-vocabulary detector or of a pass of kind `crops`, alone or as a part of
+        others; "imported" for those
         that were made elsewhere; else "post-hoc". "text" and "post-hoc" end in " + native" where
         the detector labels objects as unknown, which are flagged with every method.
     """
-    method = str(entry.get("method", name))
+    method = _method(entries, name)
     if method == "native":
         return NATIVE
     if method == "imported":
         return IMPORTED
-    kind = _kind_of_score(entry, method, detector)
+    kind = POST_HOC
+    if any(_reads_texts(entries, part, detector) for part in [name, *_parts(entries, name)]):
+        kind = TEXT
     if _labels_unknown(detector):
         return f"{kind} + {NATIVE}"
     return kind
 
 
-def _named_methods(entry: Mapping[str, Any]) -> list[str]:
-    """The names of methods or entries that an entry is made of."""
+def _method(entries: Mapping[str, Mapping[str, Any] | None], name: str) -> str:
+    """The method of an entry, or a method that has no entry."""
+    return str((entries.get(name) or {}).get("method", name))
+
+
+def _parts(entries: Mapping[str, Mapping[str, Any] | None], name: str) -> list[str]:
+    """The names of the entries and methods that an entry is made of."""
+    entry = entries.get(name) or {}
     names: list[str] = []
     for parameter in ("of", "first", "then"):
         value = entry.get(parameter) or ()
@@ -57,17 +68,19 @@ def _labels_unknown(detector: Mapping[str, Any]) -> bool:
     return None in classes.values() or bool(params.get("unknown"))
 
 
-def _kind_of_score(entry: Mapping[str, Any], method: str, detector: Mapping[str, Any]) -> str:
-    """`TEXT` for scores from similarities to texts, else `POST_HOC`."""
-    needs: frozenset[str] = frozenset()
-    for name in (method, *_named_methods(entry)):
-        if name in methods.names():
-            needs |= methods.get(name).needs
-    pass_settings = (detector.get("passes") or {}).get(entry.get("pass")) or {}
+def _reads_texts(
+    entries: Mapping[str, Mapping[str, Any] | None], name: str, detector: Mapping[str, Any]
+) -> bool:
+    """Whether a score, without those that it is made of, is from similarities to texts."""
+    method = _method(entries, name)
+    if method not in methods.names():
+        return False
+    pass_name = (entries.get(name) or {}).get("pass")
+    pass_settings = (detector.get("passes") or {}).get(pass_name) or {}
 
     text_inputs: frozenset[str] = frozenset()
     if pass_settings.get("kind") == "crops":
         text_inputs = _CLASS_INPUTS
     elif detector.get("adapter") == "open_vocabulary":
         text_inputs = _CLASS_INPUTS | {"score"}
-    return TEXT if needs & text_inputs else POST_HOC
+    return bool(methods.get(method).needs & text_inputs)

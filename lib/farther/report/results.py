@@ -488,8 +488,8 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     splits = _ood_splits(benchmark, benchmark_entry, files)
 
     kinds = {}
-    for method, entry in params["methods"].items():
-        kinds[method] = kind_of(entry or {}, method, detector)
+    for method in params["methods"]:
+        kinds[method] = kind_of(params["methods"], method, detector)
     evaluation = None
     if files.evaluation.exists():
         evaluation = read_evaluation(files.evaluation)
