@@ -17,6 +17,7 @@ from farther.errors import DataError, ParameterError
 from farther.monitor import Bundle, Chosen, Monitor, write_bundle
 from farther.monitor.bundle import header_digest
 from farther.monitor.bundle_source import _copied
+from farther.scoring.entries import read_entry
 from farther.tables import Header
 
 METHODS = {
@@ -161,6 +162,12 @@ def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
     }
     with pytest.raises(DataError, match="have changed since: run `farther repro evaluate`"):
         write_bundle(replace(source, detector=other), tmp_path / "bundle")
+    changed = replace(source, method=read_entry("msp", {"method": "energy"}))
+    with pytest.raises(DataError, match=r"methods\.msp of params\.yaml has changed since"):
+        write_bundle(changed, tmp_path / "bundle")
+    hotter = read_entry("knn", {"k": 7})
+    with pytest.raises(DataError, match=r"methods\.knn of params\.yaml has changed since"):
+        write_bundle(replace(deployed.source("knn"), method=hotter), tmp_path / "bundle")
     regions = deployed.files.regions("val") / "regions.json"
     for file, stage in ((deployed.files.threshold, "fit"), (regions, "infer")):
         file.rename(tmp_path / file.name)

@@ -121,7 +121,8 @@ class BundleSource:
         """The fitted method.
 
         Raises:
-            DataError: it was not fitted, or its state is damaged.
+            DataError: it was not fitted, with other parameters than the entry has now, or its state
+                is damaged.
             ParameterError: it does not apply to the run.
         """
         folder = self.files.fitted(self.method.name)
@@ -133,7 +134,22 @@ class BundleSource:
         if not fitted.computes:
             problem = "its scores were made elsewhere, for the images of the benchmark alone"
             raise ParameterError(f"{self.method.name}: {problem}: deploy another method")
+        if not self._is_of_entry(fitted):
+            problem = (
+                f"methods.{self.method.name} of params.yaml has changed since: "
+                "run `farther repro evaluate`"
+            )
+            raise DataError(problem, file=folder / "method.json", field="params")
         return fitted
+
+    def _is_of_entry(self, fitted: Method) -> bool:
+        """Whether a fitted method has the parameters of the entry, which may choose them."""
+        if self.method.search or self.method.oracle:
+            return fitted.name in self.method.methods
+        made = self.method.create()
+        if made.name != fitted.name:
+            return False
+        return bool(to_jsonable_python(asdict(made)) == to_jsonable_python(asdict(fitted)))
 
     @cached_property
     def header(self) -> Header:
