@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -315,6 +316,24 @@ def test_only_what_was_finished_since_is_told():
     for shard in (1, 0):
         queue.finish("a", shard)
     assert (queue.finished(0), queue.finished(1), queue.finished(2)) == ([1, 0], [0], [])
+
+
+# The head
+
+
+def test_a_head_that_answers_is_not_lost():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        engine._refuse_lost_head(f"127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_a_head_that_does_not_answer_is_named_with_what_to_do():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    problem = (
+        rf"head of the Ray cluster, 127\.0\.0\.1:{port}, does not answer.*start it .*and rerun"
+    )
+    with pytest.raises(engine.LostHeadError, match=problem):
+        engine._refuse_lost_head(f"127.0.0.1:{port}")
 
 
 # The worker pool

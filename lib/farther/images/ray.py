@@ -211,6 +211,33 @@ class Worker:
                 ray.get(queue.finish.remote(name, shard))
 
 
+class LostHeadError(FartherError):
+    """The first machine of the cluster, which knows all others, is lost."""
+
+
+def _refuse_lost_head(address: str) -> None:
+    """Checks that the head of the cluster answers.
+
+    Ray itself waits a minute for it, then ends the process without an exception.
+
+    Args:
+        address: `HOST:PORT`.
+
+    Raises:
+        LostHeadError: it does not answer; says what to do.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except OSError as error:
+        problem = (
+            f"the head of the Ray cluster, {address}, does not answer ({error.strerror or error}): "
+            "start it (`ray start --head`) and its machines again, and rerun (finished work is "
+            "kept)"
+        )
+        raise LostHeadError(problem) from None
+
+
 class UnfitMachineError(FartherError):
     """A machine of the cluster lacks files that the work needs, or has other code."""
 
@@ -253,6 +280,7 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
 
     Raises:
         ParameterError: Ray is not installed, or see `needs_of_workers`.
+        LostHeadError: the head of the cluster does not answer.
         FartherError: workers were lost again and again over one shard, or no machine sees the
             project's folder, has the same version of it and all folders of images.
     """
@@ -262,12 +290,15 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
     driver = _Driver(ray, job, shards)
     try:
         driver.run(count)
-        return driver.machines()
+        machine_by_shard = driver.machines()
+    except LostHeadError:  # no actor can be ended without it
+        raise
     except BaseException:
         driver.end_workers()
-        raise
-    finally:
         driver.end_queue()
+        raise
+    driver.end_queue()
+    return machine_by_shard
 
 
 @dataclass(frozen=True)
@@ -317,6 +348,7 @@ class _Driver:
             context.get_node_id(), soft=False
         )
         self._ray = ray
+        self._head = context.gcs_address
         self._job = job
         self._job_reference = ray.put(job)
         self._shards = shards
@@ -339,6 +371,7 @@ class _Driver:
         while finished_count < len(self._shards):
             self._start(len(self._shards) - finished_count)
             ended, _ = self._ray.wait(list(self._running), timeout=1)
+            _refuse_lost_head(self._head)
             for call in ended:
                 self._end(call)
             finished = self._ray.get(self._queue.finished.remote(finished_count))
@@ -521,8 +554,12 @@ def call_on_cluster(
     if variables:
         options["runtime_env"] = {"env_vars": dict(variables)}
     remote_call = ray.remote(_call).options(**options)
+    head = ray.get_runtime_context().gcs_address
+    call = remote_call.remote(module, name, arguments, Path.cwd(), version_digest())
     try:
-        return ray.get(remote_call.remote(module, name, arguments, Path.cwd(), version_digest()))
+        while not ray.wait([call], timeout=5)[0]:
+            _refuse_lost_head(head)
+        return ray.get(call)
     except ray.exceptions.RayTaskError as error:
         raise _cause(error) from None
     except ray.exceptions.RayError as error:
