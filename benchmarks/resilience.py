@@ -15,7 +15,6 @@ network. Prints a table.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import random
@@ -26,17 +25,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests/stages"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import kills
 import yaml
+from tests.disturbed import processes
+from tests.disturbed.disturb import load
+from tests.disturbed.valid import pipeline
+from tests.disturbed.valid.files import delete
+
+from farther.command.doctor.machine import dvc_locks
+from farther.detectors.split_inference import NETWORK_RECORD
 
 #: Stages that are disturbed, and their names in the table.
 DISTURBED = {
@@ -59,8 +64,8 @@ DETECTIONS = 100
 
 def prepare(folder: Path) -> Path:
     """Creates a project with a run of a network, and one whose detections are imported."""
-    kills.prepare(folder)
-    params = kills.params()
+    pipeline.small_demo(folder)
+    params = pipeline.params()
     params["detectors"]["imported"] = {
         "adapter": "coco_results",
         "benchmark": "voc",
@@ -189,7 +194,7 @@ CAUSES = {
 def disturb(calm: Path, project: Path, stage: str, change: str, rng: random.Random) -> Disturbance:
     """Runs a stage on a full or read-only disk."""
     disk = project / "artifacts"
-    before = kills.content(disk)
+    before = processes.content(disk)
     if change == "full":
         needed = sum(file.stat().st_size for file in new_files(calm, before))
         free_bytes = rng.randrange(0, max(needed, 4096)) // 4096 * 4096
@@ -197,7 +202,7 @@ def disturb(calm: Path, project: Path, stage: str, change: str, rng: random.Rand
     else:
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     try:
-        status, _ = kills.run(project, stage)
+        status = run(project, partial(pipeline.run_stage, stage))
     finally:
         if change == "full":
             ballast.unlink()
@@ -210,19 +215,76 @@ def disturb(calm: Path, project: Path, stage: str, change: str, rng: random.Rand
         status,
         message,
         is_explained=status == 0 or names_cause,
-        half_written=half_written(kills.content(calm / "artifacts"), before, kills.content(disk)),
+        half_written=half_written(
+            processes.content(calm / "artifacts"), before, processes.content(disk)
+        ),
     )
 
 
 def new_files(calm: Path, before: dict[str, str]) -> list[Path]:
     """Files of the undisturbed project that the other one does not have yet."""
     artifacts = calm / "artifacts"
-    return [artifacts / name for name in kills.content(artifacts) if name not in before]
+    return [artifacts / name for name in processes.content(artifacts) if name not in before]
+
+
+def run(project: Path, act: Callable[[], None]) -> int:
+    """Runs a function in a project, in a process with a log beside it; returns its status."""
+
+    def act_with_log() -> None:
+        os.chdir(project)
+        log = project.with_suffix(".log").open("a", buffering=1)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        sys.stderr = log
+        act()
+
+    return processes.forked(act_with_log)
+
+
+def repro(project: Path) -> int:
+    """Runs `dvc repro` in a project; returns its status."""
+    return run(project, dvc_repro)
+
+
+def dvc_repro() -> None:
+    """Runs `dvc repro` as a command does."""
+    os.setsid()
+    folder = str(Path(sys.executable).parent)
+    os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
+    try:
+        pipeline.dvc_repro()
+    except SystemExit as end:
+        os._exit(int(end.code or 0))
+
+
+def prepare_repro(folder: Path, stages: Path) -> Path:
+    """Creates a project with two stages `ingest` under DVC, and the datasets of another one."""
+    shutil.copytree(stages, folder, symlinks=True)
+    for path in (folder / "artifacts").iterdir():
+        if path.name not in ("demo", "code.json"):
+            delete(path)
+    assert run(folder, pipeline.ingest_under_dvc) == 0
+    return folder
+
+
+def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
+    """Files that differ between two projects, and hidden files of the second one."""
+    calm_content = processes.project_content(calm)
+    disturbed_content = processes.project_content(disturbed)
+    hidden = []
+    for name in disturbed_content:
+        path = Path(name)
+        if any(part.startswith(".") for part in path.parts) and path.name != NETWORK_RECORD:
+            hidden.append(name)
+    return {
+        "differ": processes.differences(calm_content, disturbed_content),
+        "hidden": sorted(hidden),
+    }
 
 
 def run_stage(project: Path, stage: str) -> None:
     """Runs a stage that must succeed."""
-    status, _ = kills.run(project, stage)
+    status = run(project, partial(pipeline.run_stage, stage))
     assert status == 0, (stage, last_line(project))
 
 
@@ -238,7 +300,7 @@ def on_disk(folder: Path, stages: Sequence[str], times: int, rng: random.Random)
             run_stage(calm, stage)
             if stage == "infer voc-faster_rcnn":
                 # In a fork, as Polars must not start threads before another one.
-                assert kills.forked(partial(write_results, calm)) == 0
+                assert processes.forked(partial(write_results, calm)) == 0
 
             failures = {"full": 0, "read-only": 0}
             problems: list[str] = []
@@ -253,14 +315,14 @@ def on_disk(folder: Path, stages: Sequence[str], times: int, rng: random.Random)
                 for name in ("results.json", "params.yaml"):
                     shutil.copy(calm / name, disturbed / name)
             if stage in DISTURBED:
-                comparison = kills.compared(calm, disturbed)
+                comparison = compared(calm, disturbed)
                 yield {"stage": DISTURBED[stage], **failures, "wrong": problems, **comparison}
 
 
 def repro_on_disk(folder: Path, times: int, rng: random.Random) -> dict:
     """Runs `dvc repro` of two stages, with its cache on the same disk."""
-    calm = kills.prepare_repro(folder / "repro-calm", folder / "calm")
-    status, _ = kills.repro(calm)
+    calm = prepare_repro(folder / "repro-calm", folder / "calm")
+    status = repro(calm)
     assert status == 0
     needed = 0
     for name in ("artifacts/tables", ".dvc/cache"):
@@ -270,10 +332,10 @@ def repro_on_disk(folder: Path, times: int, rng: random.Random) -> dict:
 
     failures = {"full": 0, "read-only": 0}
     problems: list[str] = []
-    original = kills.prepare_repro(folder / "repro", folder / "calm").rename(folder / "kept")
+    original = prepare_repro(folder / "repro", folder / "calm").rename(folder / "kept")
     with tmpfs(folder / "repro", 200 * 2**20) as disturbed:  # the log is beside it, on another disk
         shutil.copytree(original, disturbed, symlinks=True, dirs_exist_ok=True)
-        before = kills.content(disturbed / "artifacts")
+        before = processes.content(disturbed / "artifacts")
         for change in ["full"] * times + ["read-only"]:
             if change == "full":
                 ballast = fill(disturbed, rng.randrange(0, needed))
@@ -283,28 +345,28 @@ def repro_on_disk(folder: Path, times: int, rng: random.Random) -> dict:
                 subprocess.run(["mount", "--bind", cache, cache], check=True)
                 subprocess.run(["mount", "-o", "remount,bind,ro", cache], check=True)
             delete_locks(disturbed)
-            status, _ = kills.repro(disturbed)
+            status = repro(disturbed)
             if change == "full":
                 ballast.unlink()
             else:
                 subprocess.run(["umount", cache], check=True)
             failures[change] += status != 0
             problems += half_written(
-                kills.content(calm / "artifacts"), before, kills.content(disturbed / "artifacts")
+                processes.content(calm / "artifacts"),
+                before,
+                processes.content(disturbed / "artifacts"),
             )
 
         delete_locks(disturbed)
-        status, _ = kills.repro(disturbed)
+        status = repro(disturbed)
         assert status == 0, last_line(disturbed)
-        comparison = kills.compared(calm, disturbed)
-        if (calm / "dvc.lock").read_bytes() != (disturbed / "dvc.lock").read_bytes():
-            comparison["differ"].append("dvc.lock")
+        comparison = compared(calm, disturbed)
     return {"stage": "dvc repro", **failures, "wrong": problems, **comparison}
 
 
 def delete_locks(project: Path) -> None:
     """Deletes the locks of a DVC that was stopped, as `farther doctor` advises."""
-    for finding in kills.dvc_locks(project):
+    for finding in dvc_locks(project):
         Path(finding.more["remedy"].removeprefix("rm ")).unlink()
 
 
@@ -360,9 +422,9 @@ def _discard(_line: str) -> None:
 def large_import(folder: Path, count: int, times: int, rng: random.Random) -> dict:
     """Kills an import with `kill -9` at random moments; each rerun keeps the complete shards."""
     place = folder / "large"
-    assert kills.forked(partial(write_large, place, count, rng)) == 0
+    assert processes.forked(partial(write_large, place, count, rng)) == 0
     start = time.monotonic()
-    assert kills.forked(partial(import_large, place, "calm")) == 0
+    assert processes.forked(partial(import_large, place, "calm")) == 0
     seconds = time.monotonic() - start
 
     killed = 0
@@ -375,9 +437,11 @@ def large_import(folder: Path, count: int, times: int, rng: random.Random) -> di
         os.kill(child, signal.SIGKILL)
         _, wait_status = os.waitpid(child, 0)
         killed += os.waitstatus_to_exitcode(wait_status) == -signal.SIGKILL
-    assert kills.forked(partial(import_large, place, "disturbed")) == 0
+    assert processes.forked(partial(import_large, place, "disturbed")) == 0
 
-    differ = kills.differences(kills.content(place / "calm"), kills.content(place / "disturbed"))
+    differ = processes.differences(
+        processes.content(place / "calm"), processes.content(place / "disturbed")
+    )
     left = [str(path.relative_to(place)) for path in place.glob("work-*/**/*") if path.is_file()]
     return {
         "stage": f"import of {count * DETECTIONS:,} detections",
@@ -401,7 +465,7 @@ def killed_workers(folder: Path, times: int, rng: random.Random) -> dict:
 
     killed = 0
     problems: list[str] = []
-    command = [sys.executable, str(kills.ROOT / "stages/infer.py"), "voc-faster_rcnn"]
+    command = [sys.executable, str(processes.ROOT / "stages/infer.py"), "voc-faster_rcnn"]
     for _ in range(times):
         with log_file.open("w") as log:
             process = subprocess.Popen(command, cwd=project, stdout=log, stderr=log)
@@ -420,8 +484,8 @@ def killed_workers(folder: Path, times: int, rng: random.Random) -> dict:
         "stage": "infer, a worker killed",
         "killed": killed,
         "wrong": problems,
-        "differ": kills.differences(
-            kills.content(calm / regions), kills.content(project / regions)
+        "differ": processes.differences(
+            processes.content(calm / regions), processes.content(project / regions)
         ),
         "hidden": [],
     }
@@ -461,11 +525,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2_000, help="of the import that is killed")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    for package in kills.PACKAGES:
-        importlib.import_module(package)
-    import torch
-
-    torch.set_num_threads(1)
+    load()
     print(
         "| what | full disk | read-only | killed | no message, half-written "
         "| differs after the rerun, left over |"

@@ -36,9 +36,8 @@ LONGEST = (
     "tests/report/test_pages.py",
     "tests/stages/test_evaluate.py",
     "tests/command/test_compare.py",
-    "tests/stages/test_killed.py",
-    "tests/fuzz/test_fuzz.py",
-    "tests/disturbed/test_killed_commands.py",
+    "tests/disturbed/test_interrupted.py",
+    "tests/disturbed/test_damaged.py",
     "tests/remotes/test_dvc.py",
     "tests/stages/test_openood.py",
 )

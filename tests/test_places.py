@@ -62,15 +62,15 @@ def test_a_score_is_in_the_docs():
     refuse(problems)
 
 
-def test_a_dataset_format_is_damaged_by_the_fuzzer_and_recognised_by_init():
-    targets = set(re.findall(r'\bdataset\(\s*"(\w+)"', text("tests", "fuzz", "targets.py")))
+def test_a_dataset_format_is_damaged_and_recognised_by_init():
+    targets = set(re.findall(r'\bdataset\(\s*"(\w+)"', text("tests", "disturbed", "targets.py")))
     recognised = FORMATS.defining("recognises")
     problems = []
     for name in datasets.names():
         module = FORMATS.modules[name]
         if name not in targets:
             problems.append(
-                f'tests/fuzz/targets.py: dataset("{name}", …) with a small folder of {module}'
+                f'tests/disturbed/targets.py: dataset("{name}", …) with a small folder of {module}'
             )
         if name not in recognised and name not in UNRECOGNISED_FORMATS:
             problems.append(
@@ -132,7 +132,7 @@ def test_a_group_of_metrics_is_evaluated_and_described():
 def test_a_stage_is_in_the_drawing_of_the_pipeline_and_has_a_digest_of_code():
     drawing = text("docs", "architecture.svg")
     recipe = text("dvc.yaml")
-    kills = text("tests", "stages", "kills.py")
+    small_demo = text("tests", "disturbed", "valid", "pipeline.py")
     problems = []
     for stage in STAGES:
         if stage.name not in drawing:
@@ -141,10 +141,10 @@ def test_a_stage_is_in_the_drawing_of_the_pipeline_and_has_a_digest_of_code():
             problems.append(f"farther.incremental.stage_digests: STAGE_CODE[{stage.name!r}]")
         if f"stages/{stage.script}" not in recipe:
             problems.append(f"dvc.yaml: the stage {stage.name}, which runs stages/{stage.script}")
-        if stage.section is not None and f'"{stage.section}":' not in kills:
+        if stage.section is not None and f'"{stage.section}":' not in small_demo:
             problems.append(
-                f"tests/stages/kills.py: in ARGUMENTS, entries of {stage.section!r} that stages/"
-                f"{stage.script} is killed with"
+                f"tests/disturbed/valid/pipeline.py: in ARGUMENTS, entries of {stage.section!r} "
+                f"that stages/{stage.script} is killed with"
             )
     refuse(problems)
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from tests.stages import in_process, kills
+from tests.disturbed.valid import pipeline
+from tests.stages import in_process
 from tests.support.cases import drawn_cases
 
 pytestmark = pytest.mark.slow
@@ -135,9 +136,9 @@ def images(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The demo with a few images and one run."""
-    folder = kills.prepare(tmp_path_factory.mktemp("small") / "demo")
+    folder = pipeline.small_demo(tmp_path_factory.mktemp("small") / "demo")
     whole = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params = kills.params()
+    params = pipeline.params()
     for name in ("energy", "mahalanobis"):
         params["methods"][name] = whole["methods"][name]
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from tests.disturbed.conftest import MOUNTING, may_mount
+from tests.disturbed.processes import content, rewritten
 from tests.stages import test_imported_run as imported
 from tests.stages.in_process import OF_RUN, run
-from tests.stages.kills import content, rewritten
 
 from farther.curation import DecisionsFile
 
-pytestmark = [pytest.mark.slow, pytest.mark.drawn(2, "disturbed")]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
 
 YEARS = 365 * 24 * 3600
 

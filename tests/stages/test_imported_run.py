@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 import yaml
+from tests.disturbed.processes import rewritten
 from tests.stages.in_process import OF_RUN, run
-from tests.stages.kills import rewritten
 
 from farther.params import parse
 from farther.report import summary

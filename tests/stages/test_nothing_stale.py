@@ -20,21 +20,21 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.stages import kills
+from tests.disturbed.valid import pipeline
 
 from farther.incremental.stage_digests import STAGE_CODE, StageDigests
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-#: The run of kills.py, and one with extra inference and methods that need it.
+#: The run of the small demo, and one with extra inference and methods that need it.
 SIMPLE_RUN, RUN = "voc-faster_rcnn", "voc-yolov8"
 METHODS = ("confidence", "energy", "mahalanobis", "vim", "mutual_information", "mcm_on_crops")
 
 
 def prepare(folder: Path) -> dict:
     """A small project with one run; returns its parameters."""
-    kills.prepare(folder)
-    params = kills.params()
+    pipeline.small_demo(folder)
+    params = pipeline.params()
     every = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["detectors"] = {RUN: {**every["detectors"][RUN], "proposals": {"anchors": {}}}}
     params["methods"] |= {name: every["methods"][name] for name in METHODS}
@@ -84,7 +84,7 @@ class Traced:
 def traced(tmp_path_factory) -> Traced:
     folder = tmp_path_factory.mktemp("traced") / "project"
     params = prepare(folder)
-    stages = tuple(stage.replace(SIMPLE_RUN, RUN) for stage in kills.STAGES)
+    stages = tuple(stage.replace(SIMPLE_RUN, RUN) for stage in pipeline.STAGES)
     pairs = [part for stage in ("code_digests", *stages) for part in (folder, stage)]
     trace(*pairs)
     files = defaultdict(set)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.stages import kills
+from tests.disturbed.valid.pipeline import STAGES as INTERRUPTED
 
 from farther import pipeline
 from farther.command import doctor
@@ -101,7 +101,7 @@ def test_dvc_repeats_no_stage_but_those_for_which_users_bring_files():
 
 
 def test_the_tests_of_kills_run_each_stage_but_the_one_that_runs_first():
-    killed = {command.split()[0] for command in kills.STAGES}
+    killed = {command.split()[0] for command in INTERRUPTED}
     assert killed == {stage.name for stage in STAGES} - {"code"}
 
 

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, damaged ones included. See also `tests/fuzz`."""
+"""Parquet and Arrow files, damaged ones included. See also `tests/disturbed`."""
 
 import io
 import resource

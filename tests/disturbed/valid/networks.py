@@ -1,40 +1,15 @@
-"""Checkpoints of each kind of network, and the detectors that read them: one image is detected."""
+"""Checkpoints of each kind of network, and bundles of a Monitor."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from targets import ROOT, Target, write
-
-TARGETS: dict[str, Target] = {}
+from tests.disturbed.valid.files import delete, write
 
 CLASSES = ("cat", "dog", "fox")
 IMAGE = np.random.default_rng(3).integers(0, 256, (50, 70, 3), np.uint8)
-
-
-def checkpoint(
-    name: str,
-    build: Callable[[], None],
-    adapter: str,
-    weights: str,
-    share: float = 0.5,
-    **params: Any,
-) -> None:
-    """A target that loads a detector and detects an image."""
-
-    def read() -> None:
-        from farther import detectors
-
-        detector = detectors.create(adapter, weights=Path(weights), device="cpu", **params)
-        detector.header()
-        detector.detect(IMAGE)
-
-    TARGETS[name] = Target(build, read, share=share)
 
 
 def _seeded() -> Any:
@@ -45,7 +20,7 @@ def _seeded() -> Any:
     return torch
 
 
-def _faster_rcnn() -> None:
+def faster_rcnn() -> None:
     _seeded()
     from farther.detectors.networks.architectures import (
         FasterRCNNBlueprint,
@@ -57,7 +32,7 @@ def _faster_rcnn() -> None:
     save_checkpoint("a.safetensors", build_network(blueprint).state_dict(), blueprint)
 
 
-def _torchvision() -> None:
+def torchvision() -> None:
     torch = _seeded()
     from farther.detectors.networks.architectures import FasterRCNNBlueprint, build_network
 
@@ -74,7 +49,7 @@ YOLO = {
 }  # fmt: skip
 
 
-def _yolo() -> None:
+def yolo() -> None:
     _seeded()
     from farther.detectors.networks.yolo import YoloBlueprint, build_network, save_checkpoint
 
@@ -82,7 +57,7 @@ def _yolo() -> None:
     save_checkpoint("a.safetensors", build_network(blueprint), blueprint)
 
 
-def _ultralytics() -> None:
+def ultralytics() -> None:
     torch = _seeded()
     from farther.detectors.networks.yolo import YoloBlueprint, build_network
 
@@ -119,7 +94,7 @@ def _blueprint(config: dict[str, Any]) -> Any:
     return DetrBlueprint(config, PROCESSORS[config["model_type"]], CLASSES)
 
 
-def _detr(config: dict[str, Any]) -> None:
+def detr(config: dict[str, Any]) -> None:
     _seeded()
     from farther.detectors.networks.detr import build_network
 
@@ -128,7 +103,7 @@ def _detr(config: dict[str, Any]) -> None:
     write({"m/preprocessor_config.json": PROCESSORS[config["model_type"]]})
 
 
-def _lightning() -> None:
+def lightning() -> None:
     torch = _seeded()
     from farther.detectors.networks.detr import build_network
 
@@ -142,7 +117,7 @@ def _lightning() -> None:
     )
 
 
-def _own_detr() -> None:
+def own_detr() -> None:
     _seeded()
     from farther.detectors.networks.detr import build_network, save_checkpoint
 
@@ -151,7 +126,7 @@ def _own_detr() -> None:
     )
 
 
-def _clip() -> None:
+def clip() -> None:
     _seeded()
     from open_clip import CLIP
     from safetensors.torch import save_file
@@ -165,7 +140,7 @@ def _clip() -> None:
     save_file(network.state_dict(), "m/open_clip_model.safetensors")
 
 
-def _classifier() -> None:
+def classifier() -> None:
     _seeded()
     from farther.detectors.classifier import ClassifierBlueprint, OpenOODResNet, save_checkpoint
 
@@ -175,7 +150,7 @@ def _classifier() -> None:
     save_checkpoint("a.safetensors", OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict(), blueprint)
 
 
-def _openood() -> None:
+def openood() -> None:
     torch = _seeded()
     from farther.detectors.classifier import OpenOODResNet
 
@@ -187,7 +162,7 @@ VIT = {
 }  # fmt: skip
 
 
-def _vit() -> None:
+def vit() -> None:
     _seeded()
     from transformers import AutoConfig, AutoModelForImageClassification
 
@@ -208,58 +183,24 @@ def _vit() -> None:
     )
 
 
-def _open_vocabulary(kind: str) -> None:
+def open_vocabulary(kind: str) -> None:
     _seeded()
-    sys.path.insert(1, str(ROOT))
     from tests.detectors.test_open_vocabulary import write_folder
 
     write({"m/negatives.txt": "thing\nblue box\n"})
     write_folder(Path("m"), kind)
 
 
-def _yolo_world() -> None:
+def yolo_world() -> None:
     _seeded()
-    sys.path.insert(1, str(ROOT))
     from tests.detectors import test_yolo_world
 
     test_yolo_world.write(test_yolo_world.untrained("worldv2"), Path("a.pt"))
 
 
-checkpoint("faster_rcnn", _faster_rcnn, "faster_rcnn", "a.safetensors", 0.4)
-OF_TORCHVISION = {"architecture": "small", "classes": CLASSES, "min_size": 64, "max_size": 96}
-checkpoint("torchvision", _torchvision, "faster_rcnn", "a.pth", 0.4, **OF_TORCHVISION)
-checkpoint("yolo_net", _yolo, "yolo", "a.safetensors", 0.4)
-checkpoint("ultralytics", _ultralytics, "yolo", "a.pt", 0.4)
-checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.4)
-checkpoint("detr", lambda: _detr(DETR), "detr", "m", 0.3)
-checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.2)
-checkpoint("own_detr", _own_detr, "detr", "a.safetensors", 0.2)
-checkpoint(
-    "clip", _clip, "open_clip_classifier", "m", 0.4, classes=CLASSES, templates=("a photo of a {}",)
-)
-checkpoint("classifier", _classifier, "classifier", "a.safetensors")
-OF_OPENOOD = {"architecture": "openood_resnet", "classes": CLASSES, "resize": 32, "crop": 32}
-checkpoint(
-    "openood", _openood, "classifier", "a.ckpt", 0.3, **OF_OPENOOD, mean=(0.5,) * 3, std=(0.2,) * 3
-)
-checkpoint("vit", _vit, "transformers_classifier", "m")
-PROMPTS: dict[str, Any] = {"classes": ("cat", "red dog"), "unknown": Path("m/negatives.txt")}
-checkpoint("owlv2", lambda: _open_vocabulary("owlv2"), "open_vocabulary", "m", 0.3, **PROMPTS)
-checkpoint(
-    "grounding_dino",
-    lambda: _open_vocabulary("grounding-dino"),
-    "open_vocabulary",
-    "m",
-    0.2,
-    **PROMPTS,
-)
-checkpoint("yolo_world", _yolo_world, "yolo", "a.pt", 0.2)
-
-
-def _bundle() -> None:
+def bundle() -> None:
     """A bundle of k-nearest neighbours for the small Faster R-CNN."""
-    _faster_rcnn()
-    sys.path.insert(1, str(ROOT))
+    faster_rcnn()
     from tests.monitor.conftest import make
 
     params = {"score_threshold": 0.01}
@@ -272,17 +213,19 @@ def _bundle() -> None:
     made = make(Path.cwd(), entry, {"knn": {"k": 2}}, 0.01)
     made.bundle("knn").rename("bundle")
     for name in ("artifacts", "bundles", "train", "val", "a.safetensors"):
-        _delete(Path(name))
+        delete(Path(name))
 
 
-def _delete(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _monitor() -> None:
+def monitor() -> None:
     from farther.monitor import Bundle, Monitor
 
     Monitor(Bundle.load("bundle"), "cpu")(IMAGE)
 
 
-TARGETS["bundle"] = Target(_bundle, _monitor, ("bundle/**/*",), 0.4)
+def detect(adapter: str, weights: str, **params: Any) -> None:
+    """Loads a detector and detects objects in one image."""
+    from farther import detectors
+
+    detector = detectors.create(adapter, weights=Path(weights), device="cpu", **params)
+    detector.header()
+    detector.detect(IMAGE)

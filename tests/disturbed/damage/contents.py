@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from texts import damaged, tree
-from values import CANARY, NUMBERS, TEXTS, Evil, one_of
+from tests.disturbed.damage.texts import damaged, tree
+from tests.disturbed.damage.values import CANARY, NUMBERS, TEXTS, Evil, one_of
 
 WRITABLE = [t for t in TEXTS if "\ud800" not in t and "\udcff" not in t]
 FLOATS = [n for n in NUMBERS if abs(n) < 1e308 or n != n or abs(n) == math.inf]

@@ -1,29 +1,23 @@
-"""More of what is fuzzed with networks: stages that read CLIP's embeddings or go on from kept outputs, and pictures."""
+"""Projects with an untrained CLIP, and the stages and commands that read its embeddings.
+
+Beside them, what goes on from kept outputs: an evaluation, a training.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import networks
 import yaml
-from networks import TARGETS, checkpoint
-from results import run
-from targets import CODE, OF_RUN, PARAMS, Target, project, stage, write
-
-__all__ = ["TARGETS", "checkpoint"]
+from tests.disturbed.valid import networks
+from tests.disturbed.valid.files import write
+from tests.disturbed.valid.projects import CODE, PARAMS, farther, project, run_methods, stage
 
 CLIP = {
     "encoder": {"model": "local-dir:clip", "template": "a photo of a {}", "device": "cpu"},
     "images": {"batch_size": 8, "workers": 0},
 }
 CROPS = {"crop": {"kind": "crops", "unknown": "negatives.txt", "min_score": 0.2}}
-
-
-def _register(name: str, mutable: tuple[str, ...], share: float, *parts: Any) -> None:
-    TARGETS[name] = Target(
-        *parts, mutable, share, links=name != "stratify"
-    )  # NLTK reads no hard links
 
 
 def _params(**sections: Any) -> None:
@@ -43,7 +37,7 @@ def _params(**sections: Any) -> None:
 def with_clip(until: str, **sections: Any) -> None:
     """A project with an untrained CLIP and other sections of params.yaml; its stages are run before the one named `until`."""
     project(until)
-    networks._clip()
+    networks.clip()
     Path("m").rename("clip")
     _params(embed=CLIP, inference={"workers": 0}, **sections)
     write({"negatives.txt": "# mined\ntable\nblue box\n\nlamp\n"})
@@ -63,12 +57,7 @@ def crops_again() -> None:
 
 def fit_crops() -> None:
     stage("infer", "theirs")
-    evaluate_again()
-
-
-def evaluate_again() -> None:
-    for name in OF_RUN:
-        stage(name, "theirs")
+    run_methods()
 
 
 def similar() -> None:
@@ -84,11 +73,13 @@ def similar() -> None:
 def stratify() -> None:
     stage("embed")
     stage("stratify")
-    run("benchmark", "duplicates", "pets")
+    farther("benchmark", "duplicates", "pets")
 
 
 def mine() -> None:
-    run("benchmark", "negatives", "pets", "out.txt", "--wordnet", "similarity.yaml", "--count", "2")
+    farther(
+        "benchmark", "negatives", "pets", "out.txt", "--wordnet", "similarity.yaml", "--count", "2"
+    )
 
 
 def kept() -> None:
@@ -116,27 +107,6 @@ def resume() -> None:
 
 
 def predicted() -> None:
-    networks._bundle()
+    networks.bundle()
     for name in ("a.png", "b.jpg", "c/d.png"):
         write({f"photos/{name}": (60, 40)})
-
-
-RUNS = ("artifacts/regions/theirs/**/*", "artifacts/splits/**/*")
-SPLITS, TABLES = "artifacts/splits/**/*", "artifacts/tables/**/*"
-KEPT = (
-    "artifacts/choices/**/*", "artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/records/**/*",
-    "artifacts/recovered/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*", "artifacts/truth/*",
-)  # fmt: skip
-EMBEDDED = ("artifacts/embeddings/**/*", TABLES, SPLITS, "similarity.yaml", "params.yaml")
-MINED = ("params.yaml", SPLITS, "similarity.yaml", "rules.yaml")
-CUT_OUT = ("negatives.txt", "clip/*.json", *RUNS, "pets/test/*.png")
-PREDICT = "predict bundle photos --out out --device cpu --window 2"
-_register("crops", CUT_OUT, 0.4, with_crops, lambda: stage("infer", "theirs"))
-_register(
-    "crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.15, crops_again, fit_crops
-)
-_register("negatives", MINED, 0.3, lambda: with_clip("infer"), mine)
-_register("stratify", EMBEDDED, 0.4, similar, stratify)
-_register("kept", KEPT, 0.3, kept, evaluate_again)
-_register("predict", ("photos/**/*",), 0.25, predicted, lambda: run(*PREDICT.split()))
-_register("training_state", ("state.pt",), 0.2, training_state, resume)

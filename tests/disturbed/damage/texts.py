@@ -8,7 +8,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from values import BYTES, CANARY, KEYS, NUMBERS, TEXTS, TYPED, XML, YAML, one_of
+from tests.disturbed.damage.values import (
+    BYTES,
+    CANARY,
+    KEYS,
+    NUMBERS,
+    TEXTS,
+    TYPED,
+    XML,
+    YAML,
+    one_of,
+)
 
 FRONTS = (
     *(

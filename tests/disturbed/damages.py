@@ -1,4 +1,8 @@
-"""Seeded damage: of bytes, of the structure that a file's kind has, and of a file's place in its folder."""
+"""What is done to files: `DAMAGES` has all damages, `STRUCTURES` the kinds of files.
+
+A new kind of file gets an entry in `STRUCTURES`, and a function in `damage/`; a new value that is
+written somewhere, one in `damage/values.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,11 @@ import socket
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import chdir
+from dataclasses import dataclass
 from pathlib import Path
 
-import contents
-import texts
-from values import one_of
+from tests.disturbed.damage import contents, grammar, meaning, texts
+from tests.disturbed.damage.values import one_of
 
 #: Ends of the names of files that may hold a pickle, and with them those that end SciPy's process
 #: where damaged.
@@ -22,7 +26,10 @@ UNSAFE = (*PICKLES, ".mat")
 
 
 def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str:
-    """Damages one of the files, sometimes up to three; says how. A file may be a link that is shared: it is replaced."""
+    """Damages one of the files, sometimes up to three; returns how.
+
+    A file may be a link that is shared: it is replaced.
+    """
     said: dict[Path, str] = {}
     for _ in range(1 if chance.random() < 0.85 else chance.randint(2, 3)):
         path = chance.choice(files)
@@ -65,7 +72,10 @@ def _holds_content(path: Path) -> bool:
 
 def _replace(path: Path, folder: Path, chance: random.Random) -> str:
     """Puts something else than a file in its place."""
-    kinds = "gone folder full FIFO socket loop dangling device above empty forbidden unlisted unreadable "
+    kinds = (
+        "gone folder full FIFO socket loop dangling device above empty forbidden unlisted "
+        "unreadable "
+    )
     kind = one_of(chance, 3 * kinds + "sparse")  # a sparse file takes seconds to read
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -175,7 +185,10 @@ def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:
 def mutated(
     content: bytes, name: str, chance: random.Random, *, structure: bool = True
 ) -> tuple[bytes, str]:
-    """Other content for a file of this name, and what was changed: often its structure, where allowed, else its bytes."""
+    """Other content for a file of this name, and what was changed.
+
+    That is often its structure, where allowed, else its bytes.
+    """
     kinds = [kind for end, kind in STRUCTURES.items() if name.endswith(end)]
     kinds += [texts.words] * name.endswith((".json", ".jsonl", ".yaml", ".xml", ".md", ".csv"))
     if structure and kinds and chance.random() < 0.65:
@@ -198,9 +211,35 @@ def mutated(
 
 #: Kinds of structure by the ending of a file's name.
 STRUCTURES: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    **{".json": texts.json_file, ".jsonl": texts.json_lines, ".yaml": texts.yaml_file, "README.md": texts.readme, ".xml": texts.xml},
-    **{".csv": texts.csv_file, **dict.fromkeys((".txt", ".exc", ".noun"), texts.words)},
+    ".json": texts.json_file, ".jsonl": texts.json_lines, ".yaml": texts.yaml_file,
+    "README.md": texts.readme, ".xml": texts.xml, ".csv": texts.csv_file,
+    **dict.fromkeys((".txt", ".exc", ".noun"), texts.words),
     **dict.fromkeys((".parquet", ".arrow"), contents.table), ".safetensors": contents.safetensors,
-    **dict.fromkeys(PICKLES, contents.pickled), **dict.fromkeys((".png", ".jpg"), contents.image),
+    **dict.fromkeys(PICKLES, contents.pickled),
+    **dict.fromkeys((".png", ".jpg"), contents.image),
     ".mat": contents.matlab, "ubyte": contents.idx, ".gz": contents.gzipped,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A kind of damage.
+
+    Args:
+        apply: Damages one of the files of a folder, sometimes up to three; returns how.
+        share: Share of the cases.
+        compared: Whether files stay valid: what is accepted must give what the undamaged files
+            give, or a warning that these do not. Only targets whose results are compared get it.
+    """
+
+    apply: Callable[[Path, list[Path], random.Random], str]
+    share: float
+    compared: bool = False
+
+
+#: By the prefix of the names of cases.
+DAMAGES = {
+    "": Damage(mutate_folder, 0.8),
+    "grammar": Damage(grammar.mutate, 0.1),
+    "meaning": Damage(meaning.mutate, 0.1, compared=True),
+}
