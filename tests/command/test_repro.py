@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support.dvc_commands import dvc, init
 
 from farther.command import main
 from farther.command.project import Project
@@ -64,19 +66,34 @@ def write(folder: Path, pipeline: str, params: str, files: dict[str, str]) -> Pa
     written = {"dvc.yaml": pipeline, "params.yaml": params, ".gitignore": "/artifacts\n", **files}
     for name, text in written.items():
         (folder / name).write_text(text)
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=folder, check=True)
-    (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
+    init(folder)
     return folder
 
 
-@pytest.fixture(scope="module")
-def repro(commands):
-    """Runs `farther repro` in a folder, in a process of its own."""
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended.
 
-    def run(project: Path, *arguments: str) -> subprocess.CompletedProcess:
-        command = [commands / "farther", "repro", *arguments]
-        return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    Args:
+        returncode: Its exit status.
+        stdout: What it printed.
+        stderr: What it printed there.
+    """
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def repro(monkeypatch, capfd):
+    """Runs `farther repro` in a folder, in this process; DVC and its stages are other processes."""
+
+    def run(project: Path, *arguments: str) -> Ended:
+        monkeypatch.chdir(project)
+        capfd.readouterr()
+        status = main(["repro", *arguments])
+        return Ended(status, *capfd.readouterr())
 
     return run
 
@@ -107,9 +124,7 @@ def test_new_runs_go_through_their_detectors_at_the_same_time_on_a_share_of_the_
     assert lines[4] == "report all: done"
     threads = {int(file.read_text()) for file in (runs / "begun").iterdir()}
     assert threads == {max(1, len(os.sched_getaffinity(0)) // 2)}
-    status = [sys.executable, "-m", "dvc", "status"]
-    printed = subprocess.run(status, cwd=runs, capture_output=True, text=True, check=True).stdout
-    assert "up to date" in printed
+    assert "up to date" in dvc("status", folder=runs)
 
 
 def test_a_failure_is_shown_in_full_and_what_runs_beside_it_is_kept(runs, repro):
@@ -167,8 +182,7 @@ def test_outside_a_project_repro_says_what_makes_one(tmp_path, monkeypatch, caps
 def test_the_stages_that_can_be_named_are_those_of_dvc():
     root = Path(__file__).parents[2]
     names = stage_names(Project(root / "params.yaml", root))
-    command = [sys.executable, "-m", "dvc", "stage", "list", "--name-only"]
-    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    listed = dvc("stage", "list", "--name-only", folder=root)
     assert sorted(names) == sorted(listed.split())
 
 

@@ -1,4 +1,7 @@
-"""DVC's command line in tests: `dvc` runs a command, `check` compares one with its help."""
+"""DVC's command line in tests: `dvc` runs a command, `init` makes a project of a folder.
+
+`check` compares a command with its help.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 def dvc(*arguments: str, folder: Path | str = ".") -> str:
@@ -21,6 +25,30 @@ def dvc(*arguments: str, folder: Path | str = ".") -> str:
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stdout
+
+
+def init(folder: Path) -> None:
+    """Makes a folder a project of DVC and of git, which is a second faster than `dvc init`."""
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    for name, content in _files_of_init().items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content)
+    (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
+
+
+@cache
+def _files_of_init() -> dict[str, bytes]:
+    """What `dvc init` writes."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+        dvc("init", "-q", folder=folder)
+        content_by_name = {}
+        for path in ("config", ".gitignore"):
+            content_by_name[f".dvc/{path}"] = (folder / ".dvc" / path).read_bytes()
+        content_by_name[".dvcignore"] = (folder / ".dvcignore").read_bytes()
+        return content_by_name
 
 
 @cache
