@@ -1,5 +1,6 @@
 """The pass `perturb`, beside pytorch-ood and the formulas of OpenOOD's code."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from farther.detectors.split_inference import infer_splits
 from farther.detectors.whole_images import ClassifierNetwork, ClassifierReplay
 from farther.errors import ParameterError
 from farther.evaluation.cost import CostParams, RunFolders, count_passes, time_network
+from farther.images import job
 from farther.tables import Header, Images, Regions, RegionsFolder
 
 CLASSES = ("red", "green", "blue")
@@ -248,6 +250,23 @@ def test_batches_and_worker_processes_do_not_change_the_rows(run):
         assert_allclose(column(first, name), column(other, name), atol=1e-5)
     for name in ("image_id", "region_id", "score", "label"):
         assert_array_equal(column(first, name), column(run.own("test"), name))
+
+
+def test_where_workers_can_compute_no_gradients_this_process_does(run, monkeypatch):
+    first = run.passes({"epsilon": 0.01})
+    processes = []
+    forward = Perturb.losses
+
+    def recorded(self, *arguments):
+        processes.append(os.getpid())
+        return forward(self, *arguments)
+
+    monkeypatch.setattr(Perturb, "losses", recorded)
+    monkeypatch.setattr(job, "workers_compute_gradients", lambda: False)
+    workers = InferenceParams(batch_size=4, shard_images=10, workers=1)
+    other = run.passes({"epsilon": 0.01}, workers, name="in this process")
+    assert set(processes) == {os.getpid()}
+    assert_allclose(column(first, "logits"), column(other, "logits"), atol=1e-5)
 
 
 def test_a_pass_without_regions_to_learn_from_says_so(run):

@@ -1,3 +1,7 @@
+import subprocess
+import sys
+
+import pytest
 import torch
 
 from farther.detectors.networks.detection import autocast
@@ -34,3 +38,28 @@ def test_what_was_set_before_is_set_again_after_an_error():
         assert tf32() == (before[0], True)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before[1]
+
+
+#: Computes a gradient; prints whether workers can compute one then.
+GRADIENT = """
+import torch
+from farther.images.device import workers_compute_gradients
+value = torch.ones(3, requires_grad=True)
+function = {function}
+function(value).backward()
+print(workers_compute_gradients())
+"""
+FUNCTIONS = {
+    "plain": ("torch.sum", "True"),
+    "compiled": ("torch.compile(torch.sum, backend='aot_eager')", "False"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_workers_of_a_process_that_used_autograd_beside_a_device_compute_no_gradients(name):
+    function, expected = FUNCTIONS[name]
+    program = GRADIENT.format(function=function)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [expected], done.stderr

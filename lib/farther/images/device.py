@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -34,6 +35,32 @@ def torch_device(name: str) -> torch.device:
             f"device {name!r} cannot be used here: {first_line(error)}. Use 'auto' or 'cpu'"
         ) from None
     return device
+
+
+def workers_compute_gradients() -> bool:
+    """Whether worker processes that are started by this one can compute gradients by PyTorch.
+
+    PyTorch refuses that in forked processes where this one has computed a gradient beside a GPU, or
+    of a compiled function: its threads of autograd do not survive a fork.
+    """
+    if sys.platform != "linux":  # workers are not forked
+        return True
+    trial = multiprocessing.get_context("fork").Process(target=_compute_gradient)
+    trial.start()
+    trial.join()
+    return trial.exitcode == 0
+
+
+def _compute_gradient() -> None:
+    """Ends this process with status 1 if it can compute no gradient."""
+    import torch
+
+    torch.set_num_threads(1)
+    value = torch.ones(1, requires_grad=True)
+    try:
+        torch.autograd.grad(value.sum(), value)
+    except RuntimeError:
+        sys.exit(1)
 
 
 @contextmanager

@@ -12,7 +12,12 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError, FartherError
-from farther.images.device import float32_products, inference_mode, one_thread
+from farther.images.device import (
+    float32_products,
+    inference_mode,
+    one_thread,
+    workers_compute_gradients,
+)
 from farther.images.model import Model
 from farther.images.plan import Batch, Plan, StreamParams
 from farther.images.prepare import Preparation, Unusable, map_batches
@@ -229,6 +234,8 @@ class Job:
         inference = BatchInference(self.model, self._preparation())
         if self.model.runs_on_cpu():
             self.model.load()
+            if processes > 0 and self.model.needs_gradients and not workers_compute_gradients():
+                processes = 0
             with one_thread(), freed_memory_kept():
                 yield from map_batches(inference, batches, processes)
             return
