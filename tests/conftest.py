@@ -36,8 +36,7 @@ LONGEST = (
     "tests/report/test_pages.py",
     "tests/stages/test_evaluate.py",
     "tests/command/test_compare.py",
-    "tests/disturbed/test_interrupted.py",
-    "tests/disturbed/test_damaged.py",
+    "tests/disturbed/test_disturbed.py",
     "tests/remotes/test_dvc.py",
     "tests/stages/test_openood.py",
 )

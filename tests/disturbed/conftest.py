@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -23,12 +22,6 @@ def may_mount() -> bool:
         shutil.which("unshare") is not None
         and subprocess.run(command, capture_output=True).returncode == 0
     )
-
-
-def number(name: str, usual: int, exhaustive: int) -> str:
-    """A number of the environment, or else the usual one, or that with FARTHER_TEST_ALL."""
-    default = exhaustive if os.environ.get("FARTHER_TEST_ALL") else usual
-    return os.environ.get(name, str(default))
 
 
 def disturb(*options: str) -> subprocess.CompletedProcess[str]:

@@ -159,14 +159,15 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=1200, help="number of cases of damage")
     parser.add_argument("--pairs", type=int, default=0, help="number of targets and moments")
     parser.add_argument("--only", default="", help="a case of damage: voc:17, or meaning/voc:17")
-    parser.add_argument("--seed", default="1")
+    parser.add_argument("--seed", default="1", help="draws the damage")
+    parser.add_argument("--drawn-by", default="1", help="draws pairs, and places of kills")
     given = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="farther-disturbed-") as name:
         folder = Path(name).resolve()
         load()
         wrong = damage(given, folder / "damaged")
-        rng = random.Random(given.seed)
+        rng = random.Random(given.drawn_by)
         pairs = all_pairs(given.targets)
         if given.pairs and not moments.may_mount(folder / "mounted"):
             pairs = [(name, moment) for name, moment in pairs if moment != "full"]

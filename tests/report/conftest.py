@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.support.evaluations import evaluation_of, recovered_run
+from tests.support.shared import once
 
 from farther import curation
 from farther.evaluation.deploy.choose import write_choice
@@ -308,8 +309,10 @@ def run_of(
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a project that was evaluated; to be read only."""
-    root = tmp_path_factory.mktemp("project")
-    Project(root).make()
+    with once(tmp_path_factory, "report-evaluated") as (root, is_empty):
+        if is_empty:
+            root.mkdir()
+            Project(root).make()
     return root
 
 
@@ -354,17 +357,20 @@ class WithCats(Project):
 @pytest.fixture(scope="session")
 def with_cats(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a project with a shifted split that is made by the rules; to be read only."""
-    root = tmp_path_factory.mktemp("cats")
-    WithCats(root).make()
+    with once(tmp_path_factory, "report-with-cats") as (root, is_empty):
+        if is_empty:
+            root.mkdir()
+            WithCats(root).make()
     return root
 
 
 @pytest.fixture(scope="session")
 def built(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a project whose report was built; to be read only."""
-    root = tmp_path_factory.mktemp("built") / "project"
-    shutil.copytree(evaluated, root)
-    build(PARAMS, root)
+    with once(tmp_path_factory, "report-built") as (root, is_empty):
+        if is_empty:
+            shutil.copytree(evaluated, root)
+            build(PARAMS, root)
     return root
 
 
@@ -386,12 +392,13 @@ def built_twice(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     Two runs are evaluated, one of them has proposals, and section `report` names all papers.
     """
-    root = tmp_path_factory.mktemp("two") / "project"
-    shutil.copytree(evaluated, root)
-    copy_run(root)
-    add_proposals(root)
-    papers = list(PAPERS)
-    build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root)
+    with once(tmp_path_factory, "report-built-twice") as (root, is_empty):
+        if is_empty:
+            shutil.copytree(evaluated, root)
+            copy_run(root)
+            add_proposals(root)
+            papers = list(PAPERS)
+            build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root)
     return root
 
 

@@ -1,12 +1,13 @@
 """A report that keeps pages is the one that is written from nothing, whatever has changed."""
 
+import copy
 import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 from PIL import Image
-from tests.report.conftest import add_proposals, copy_run
+from tests.report.conftest import PARAMS, add_proposals, copy_run
 
 from farther.errors import DataError
 from farther.evaluation.results import read_evaluation, write_results
@@ -29,6 +30,22 @@ def project(evaluated, tmp_path) -> Path:
     shutil.copytree(evaluated, root, ignore=shutil.ignore_patterns("report", "records"))
     copy_run(root)
     return root
+
+
+@pytest.fixture(scope="module")
+def written(evaluated, tmp_path_factory) -> Path:
+    """The same project with its report; to be read only."""
+    root = tmp_path_factory.mktemp("written") / "project"
+    shutil.copytree(evaluated, root, ignore=shutil.ignore_patterns("report", "records"))
+    copy_run(root)
+    build(copy.deepcopy(PARAMS), root, code="1")
+    return root
+
+
+@pytest.fixture
+def reported(written, tmp_path) -> Path:
+    """A copy of the project with its report."""
+    return Path(shutil.copytree(written, tmp_path / "reported"))
 
 
 @pytest.fixture
@@ -197,14 +214,14 @@ def test_a_page_is_written_again_where_anything_that_it_shows_has_changed(
     assert report_from_nothing(project, params) == before
 
 
-def test_other_code_and_other_packages_render_all_pages(project, params, rendered, monkeypatch):
-    report_of(project, params)
-    rendered.clear()
-    report_of(project, params, code="2")
+def test_other_code_and_other_packages_render_all_pages(reported, params, rendered, monkeypatch):
+    report_of(reported, params)
+    assert rendered == []
+    report_of(reported, params, code="2")
     assert sorted(rendered) == sorted(ALL)
     rendered.clear()
     monkeypatch.setattr(kept_pages, "_version", lambda name: f"another {name}")
-    report_of(project, params, code="2")
+    report_of(reported, params, code="2")
     assert sorted(rendered) == sorted(ALL)
 
 
@@ -228,27 +245,27 @@ def test_a_damaged_file_of_one_of_several_runs_is_named(project, params):
     assert str(caught.value.file).endswith("pets-later/msp/photos_near.objects.parquet")
 
 
-def test_files_that_were_edited_or_deleted_are_written_again(project, params):
-    before = report_of(project, params)
-    report = project / "artifacts/report"
+def test_files_that_were_edited_or_deleted_are_written_again(reported, params):
+    before = report_of(reported, params)
+    report = reported / "artifacts/report"
     for name in ("detectors/pets-net.html", "detectors/pets-later.html"):
         file = report / name
         file.write_text(file.read_text().replace("</main>", "edited</main>"))
     (report / "gallery/pets-later/photos_near.js").unlink()
-    assert report_of(project, params) == before
+    assert report_of(reported, params) == before
 
 
-def test_the_files_of_a_removed_run_disappear_and_so_do_links_to_them(project, params):
-    before = report_of(project, params)
+def test_the_files_of_a_removed_run_disappear_and_so_do_links_to_them(reported, params):
+    before = report_of(reported, params)
     assert any("pets-later" in name for name in before)
     del params["detectors"]["pets-later"]
-    after = report_of(project, params)
+    after = report_of(reported, params)
     assert not any("pets-later" in name for name in after)
     for name, page in after.items():
         assert b"pets-later" not in page, name
-    assert after == report_from_nothing(project, params)
+    assert after == report_from_nothing(reported, params)
     assert not any(
-        "pets-later" in name for name in Keyed(project / "artifacts/report").recorded_keys()
+        "pets-later" in name for name in Keyed(reported / "artifacts/report").recorded_keys()
     )
 
 
