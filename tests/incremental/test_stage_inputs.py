@@ -16,6 +16,8 @@ from farther.pipeline import code_digests
 from farther.stage import run_stage
 
 LIB = Path(code.__file__).parents[2]
+#: What a message says of a file or a parameter.
+CHANGED = "changed while the stage ran"
 
 PARAMS = {
     "detectors": {
@@ -102,7 +104,7 @@ def test_a_parameter_that_is_edited_during_a_stage_is_named(project, monkeypatch
         seen.append(section("methods", "knn"))
 
     message = run(monkeypatch, "fit", main)
-    assert message.startswith("fit: methods.knn.k changed while the stage ran: ")
+    assert message.startswith(f"fit: methods.knn.k {CHANGED}: ")
     assert "run `dvc repro` again (finished parts are kept)" in message
     assert seen == [{"k": 3}]
     assert section("methods", "knn") == {"k": 5}
@@ -135,7 +137,7 @@ def test_an_entry_of_a_section_that_changes_is_named_by_its_key(project, monkeyp
     def main() -> None:
         edit_params(lambda params: params["detectors"]["c"].update(adapter="yolo"))
 
-    assert run(monkeypatch, "fit", main).startswith("fit: detectors.c.adapter changed while")
+    assert run(monkeypatch, "fit", main).startswith(f"fit: detectors.c.adapter {CHANGED}")
 
 
 def edit_of(file: str) -> Callable[..., None]:
@@ -143,13 +145,12 @@ def edit_of(file: str) -> Callable[..., None]:
 
 
 def test_a_dependency_that_changes_appears_or_vanishes_is_named(project, monkeypatch):
-    changed = "changed while the stage ran"
-    assert f"a.pt {changed}" in run(monkeypatch, "infer a", edit_of("a.pt"))
-    assert f"cutouts/x.png {changed}" in run(
+    assert f"a.pt {CHANGED}" in run(monkeypatch, "infer a", edit_of("a.pt"))
+    assert f"cutouts/x.png {CHANGED}" in run(
         monkeypatch, "derive paste p", edit_of("cutouts/x.png")
     )
-    assert f"regions/a/2 {changed}" in run(monkeypatch, "fit", edit_of("regions/a/2"))
-    assert f"regions/a/2 {changed}" in run(monkeypatch, "fit", lambda: Path("regions/a/2").unlink())
+    assert f"regions/a/2 {CHANGED}" in run(monkeypatch, "fit", edit_of("regions/a/2"))
+    assert f"regions/a/2 {CHANGED}" in run(monkeypatch, "fit", lambda: Path("regions/a/2").unlink())
     assert run(monkeypatch, "infer a", edit_of("regions/a/1.parquet")) == ""
 
 
@@ -168,11 +169,11 @@ def test_a_file_that_is_replaced_by_one_of_equal_size_and_time_is_named(project,
         os.utime("other", ns=(times.st_atime_ns, times.st_mtime_ns))
         Path("other").rename("a.pt")
 
-    assert "a.pt changed while" in run(monkeypatch, "infer a", main)
+    assert f"a.pt {CHANGED}" in run(monkeypatch, "infer a", main)
 
 
 def test_a_named_file_that_changes_is_named(project, monkeypatch):
-    assert "words.txt changed while" in run(monkeypatch, "infer c", edit_of("words.txt"))
+    assert f"words.txt {CHANGED}" in run(monkeypatch, "infer c", edit_of("words.txt"))
     code_digests.main()
     assert run(monkeypatch, "infer a", edit_of("words.txt")) == ""
 
@@ -186,9 +187,7 @@ def test_code_that_changes_is_named(project, monkeypatch, tmp_path):
     (copy / "images/read.py").write_text("1")
     monkeypatch.setattr(code, "__file__", str(copy / "incremental/code.py"))
     code_digests.main()
-    assert "yolo.py changed while" in run(
-        monkeypatch, "infer a", edit_of(f"{copy}/detectors/yolo.py")
-    )
+    assert f"yolo.py {CHANGED}" in run(monkeypatch, "infer a", edit_of(f"{copy}/detectors/yolo.py"))
     (copy / "detectors/yolo.py").write_text('@register("yolo")\nclass YOLO: ...\n')
     code_digests.main()
     other = copy / "detectors/detr.py"
@@ -196,7 +195,7 @@ def test_code_that_changes_is_named(project, monkeypatch, tmp_path):
         run(monkeypatch, "infer a", lambda run: other.write_text(f"{other.read_text()}# 2\n")) == ""
     )
     code_digests.main()
-    assert "read.py changed while" in run(monkeypatch, "infer a", edit_of(f"{copy}/images/read.py"))
+    assert f"read.py {CHANGED}" in run(monkeypatch, "infer a", edit_of(f"{copy}/images/read.py"))
 
 
 def test_an_edit_of_a_file_that_is_taken_back_is_named(project, monkeypatch):
@@ -205,7 +204,7 @@ def test_an_edit_of_a_file_that_is_taken_back_is_named(project, monkeypatch):
         Path("words.txt").write_text("1")
         os.utime("words.txt", ns=(1, 1))  # within one tick of the clock it could be equal
 
-    assert "words.txt changed while" in run(monkeypatch, "infer c", main)
+    assert f"words.txt {CHANGED}" in run(monkeypatch, "infer c", main)
 
 
 def test_extensions_that_change_are_named_where_a_stage_may_run_them(project, monkeypatch):
@@ -232,14 +231,14 @@ def test_git_switch_and_stash_during_a_stage_are_named(project, monkeypatch):
     code_digests.main()
 
     message = run(monkeypatch, "infer c", lambda run: git("switch", "other"))
-    assert "words.txt changed while" in message
+    assert f"words.txt {CHANGED}" in message
     git("switch", "main")
 
     def switch_and_return(run: str) -> None:
         git("switch", "other")
         git("switch", "main")
 
-    assert "words.txt changed while" in run(monkeypatch, "infer c", switch_and_return)
+    assert f"words.txt {CHANGED}" in run(monkeypatch, "infer c", switch_and_return)
 
     def stash_and_pop(run: str) -> None:
         git("stash")
@@ -247,7 +246,7 @@ def test_git_switch_and_stash_during_a_stage_are_named(project, monkeypatch):
 
     Path("words.txt").write_text("mine")
     code_digests.main()
-    assert "words.txt changed while" in run(monkeypatch, "infer c", stash_and_pop)
+    assert f"words.txt {CHANGED}" in run(monkeypatch, "infer c", stash_and_pop)
 
 
 def test_what_changed_since_the_stage_code_ran_is_refused_before_the_stage_works(
@@ -326,7 +325,7 @@ def test_dvc_runs_a_stage_again_during_which_a_parameter_was_edited(project, mon
     Path("edit").touch()
     done = dvc("repro")
     assert done.returncode != 0
-    assert "methods.knn.k changed while the stage ran" in done.stderr
+    assert f"methods.knn.k {CHANGED}" in done.stderr
     done = dvc("repro")
     assert done.returncode == 0, done.stderr
     assert Path("out.txt").read_text() == "5"

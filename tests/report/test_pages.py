@@ -341,9 +341,9 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
         ({"papers": ["fmyic"]}, "'elephant', 'fmiyc', .* found 'fmyic'"),
     ],
 )
-def test_a_wrong_parameter_is_refused_in_plain_words(built, params, report, message):
+def test_a_wrong_parameter_is_refused_in_plain_words(project, params, report, message):
     with pytest.raises(ParameterError, match=message):
-        build({**params, "report": report}, built)
+        build({**params, "report": report}, project)
 
 
 def test_a_method_may_be_called_as_a_section_of_the_page(project, params, read):

@@ -1,6 +1,8 @@
 """Several seeds of one detector as one row, and the tables of classifiers."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,9 +105,10 @@ def test_methods_are_ranked_on_images_and_on_objects_side_by_side(seed_runs, mak
     assert ranks([objects]) is None
 
 
-def test_an_unknown_run_among_seeds_is_refused(evaluated, params):
+def test_an_unknown_run_among_seeds_is_refused(evaluated, params, tmp_path):
+    project = shutil.copytree(evaluated, tmp_path / "project")
     params["report"]["seeds"] = {"net": ["pets-net", "pets-nett"]}
     with pytest.raises(
         ParameterError, match=r"report.seeds.net: there is no run 'pets-nett'. Known: pets-net"
     ):
-        build(params, evaluated)
+        build(params, Path(project))

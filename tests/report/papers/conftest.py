@@ -76,7 +76,12 @@ def texts_of(listing):
 
 @pytest.fixture(scope="session")
 def sources(evaluated):
-    return Sources(read_runs(PARAMS, evaluated / "artifacts")[:1], PARAMS, evaluated)
+    return sources_of(evaluated)
+
+
+def sources_of(root):
+    """Sources of a project with the first of its runs."""
+    return Sources(read_runs(PARAMS, root / "artifacts")[:1], PARAMS, root)
 
 
 def rows_by_table(sources, name):
