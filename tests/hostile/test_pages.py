@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from tests.disturbed.damage.values import OBEYED as TEXTS
 from tests.evaluation.evaluated_runs import write_split
-from tests.hostile.texts import TEXTS
 from tests.monitor.predict.test_drift import clustered, feed, rates
 from tests.report.conftest import PARAMS, SUBSETS, Project
 from tests.report.test_leaderboard import BEST

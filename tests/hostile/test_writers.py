@@ -18,7 +18,7 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 from PIL import Image
-from tests.hostile.texts import TEXTS
+from tests.disturbed.damage.values import OBEYED as TEXTS
 from tests.publication import conftest as published
 from tests.report.conftest import run_of
 
