@@ -1,6 +1,6 @@
-"""Renders the demo's results in the docs: run `python tests/docs/render.py` after `make demo`.
+"""Renders the demo's results in the docs: run `python -m tests.docs.render` after `make demo`.
 
-It renders `docs/outcomes.png` and the marked blocks of pages:
+It renders `docs/outcomes.png`, `docs/architecture.svg` and the marked blocks of pages:
 
     <!-- rendered: NAME -->
     …
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from PIL import Image
+from tests.docs.architecture import drawing
 
 from farther.command.output import as_json
 from farther.methods.reference import table as table_of_methods
@@ -126,6 +127,7 @@ def main(project: str = ".") -> None:
     write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
     write_blocks("tutorial.md", printed(folder))
     write_blocks("methods.md", {"methods": table_of_methods()})
+    (DOCS / "architecture.svg").write_text(drawing(), encoding="utf-8")
     (ROOT / "params.schema.json").write_text(as_json(params_schema()) + "\n", encoding="utf-8")
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import pytorch_ood.detector
 import yaml
-from tests.docs import render
+from tests.docs import architecture, render
+from tests.docs.pages import Page
 
 from farther import methods
+from farther.pipeline.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -126,14 +127,29 @@ def test_pictures_are_used_and_small():
     assert sum(file.stat().st_size for file in files) < 600_000
 
 
-def test_the_picture_of_the_architecture_has_every_stage_and_package():
-    words = set(re.findall(r"[a-z_]+", (DOCS / "architecture.svg").read_text(encoding="utf-8")))
+def test_the_picture_of_the_architecture_is_drawn_from_the_stages_and_layers():
+    """`tests/docs/render.py` writes it."""
+    picture = (DOCS / "architecture.svg").read_text(encoding="utf-8")
+    assert picture == architecture.drawing()
+    words = set(re.findall(r"[a-z_]+", picture))
     assert set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]) <= words
-    contract, *_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
-        "contracts"
-    ]
-    layers = [layer.split(" | ") for layer in contract["layers"] if layer != "__main__"]
-    assert {package for layer in layers for package in layer} <= words
+
+
+def test_arrows_lead_to_the_stages_that_read_an_output_and_no_other_way_does():
+    after = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": set()}
+    assert set(architecture.direct(after)) == {("a", "b"), ("b", "c"), ("a", "d")}
+    written = {stage.name: [] for stage in STAGES} | {"curate": ["artifacts/splits"]}
+    read = {stage.name: [] for stage in STAGES} | {"infer": ["artifacts/splits/voc"]}
+    assert architecture.followers(written, read)["curate"] == {"infer"}
+
+
+def test_the_table_of_stages_has_each_stage_once():
+    section = Page("design.md").text.partition("\n| stage |")[2].partition("\n\n")[0]
+    in_table = []
+    for names in re.findall(r"^\| ([a-z, ]+) \|", section, flags=re.MULTILINE):
+        in_table += names.split(", ")
+    in_recipe = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    assert sorted(in_table) == sorted(in_recipe)
 
 
 def test_the_comparison_counts_methods_as_the_packages_do():
