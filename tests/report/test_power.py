@@ -75,8 +75,8 @@ def test_a_sentence_has_the_share_of_pairs_that_differ_and_what_a_split_detects(
     )
     assert apart(test_sizes) == (
         "Of the pairs of methods on a split of a run, 40% differ significantly by AUROC (4 of 10) "
-        "and 10% by R_U (1 of 10). On a split of median size, true differences of 3.0 points in "
-        "AUROC and 10.0 points in R_U are significant in 80% of the test sets."
+        "and 10% by R_U (1 of 10). The images of a split of median size can show differences "
+        "of at least 3.0 points in AUROC and 10.0 points in R_U."
     )
     assert apart(test_sizes.clear()) == ""
 

@@ -134,4 +134,8 @@ def word(value: Any) -> str:
         return ", ".join(f"{key} = {word(part)}" for key, part in value.items()) or "none"
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(word(part) for part in value)}]"
     return str(value)

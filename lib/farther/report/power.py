@@ -215,8 +215,8 @@ def apart(test_sizes: pl.DataFrame) -> str:
         return ""
     return (
         f"Of the pairs of methods on a split of a run, {with_and(clauses)}. "
-        f"On a split of median size, true differences of {with_and(differences)} are significant "
-        "in 80% of the test sets."
+        f"The images of a split of median size can show differences of at least "
+        f"{with_and(differences)}."
     )
 
 

@@ -219,7 +219,7 @@ def _gain_heat_map(title: str, rows: Sequence[Mapping[str, Any]], order: Sequenc
         vl.quantitative("points", format=".1f"),
         step=28,
         x=vl.nominal(
-            "kind", title=None, sort=list(ORDER), axis={"labelAngle": -35, "orient": "top"}
+            "kind", title=None, sort=list(ORDER), axis={"labelAngle": -90, "orient": "top"}
         ),
         y=vl.nominal("run", title=None, sort=list(order), axis={"labelLimit": 220}),
         tooltip=vl.tooltip("run", "kind", "gain:+.1%"),

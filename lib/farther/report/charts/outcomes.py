@@ -7,7 +7,7 @@ part of the missed ones, and hatched.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,12 @@ HATCH_RISE = 0.1
 HATCH_COLOUR = "#767676"
 
 
+#: Intervals are beside each other, as the ends of two parts may be close: at the right side of
+#: upright bars, and below the numbers of lying ones.
+SIDE = {"found": HALF_WIDTH - 0.02, "misclassified": HALF_WIDTH - 0.08}
+BELOW = {"found": HALF_WIDTH - 0.08, "misclassified": HALF_WIDTH - 0.17}
+
+
 @dataclass(frozen=True)
 class Direction:
     """Direction of bars, and how long they are about.
@@ -43,17 +49,19 @@ class Direction:
         place: The channel along which bars stand side by side.
         length: The channel of their shares.
         smallest: Smallest share whose number fits into its part of a bar.
+        whiskers: Outcome → where the interval at its end is drawn, from the middle of the bar.
     """
 
     place: str
     length: str
     smallest: float
+    whiskers: Mapping[str, float]
 
 
 #: Upright bars side by side, bars one below the other, and such bars over half of a page.
-UPRIGHT = Direction("x", "y", 0.055)
-LYING = Direction("y", "x", 0.125)
-LONG = Direction("y", "x", 0.06)
+UPRIGHT = Direction("x", "y", 0.055, SIDE)
+LYING = Direction("y", "x", 0.125, BELOW)
+LONG = Direction("y", "x", 0.06, BELOW)
 
 
 def legend(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
@@ -232,8 +240,8 @@ def _whisker_layer(direction: Direction) -> dict[str, Any]:
 
     The last part of a bar has none: it ends where the bar ends.
     """
-    # Beside each other, as the ends of two parts may be close.
-    place = f"datum.bar + (datum.outcome == 'found' ? {HALF_WIDTH - 0.02} : {HALF_WIDTH - 0.08})"
+    found, misclassified = (direction.whiskers[name] for name in ("found", "misclassified"))
+    place = f"datum.bar + (datum.outcome == 'found' ? {found:.2f} : {misclassified:.2f})"
     transform = [
         {"filter": "datum.outcome != 'missed' && isValid(datum.low) && datum.end < 0.9999"},
         {"calculate": "datum.start + datum.low", "as": "whisker_low"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.metrics.catalogue import Metric
+from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.statistics import correlation
 from farther.report.charts import outcomes as bars_of_outcomes
 from farther.report.charts import vega as vl
@@ -104,14 +104,23 @@ class _Bar:
 
 def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
     """Outcomes of the unknown objects of a split; None where it has none."""
-    counts = run.details(split, method).of_group("open_set")
+    details = run.details(split, method)
+    counts = details.of_group("open_set")
     objects = sum(int(counts.get(key) or 0) for key in OUTCOMES)
     if not objects:
         return None
     shares = {}
     for key, outcome in OUTCOMES.items():
         shares[outcome] = (counts.get(key) or 0) / objects
-    return OutcomeShares(objects, shares, coverage=coverage_in_split(run, split))
+    return OutcomeShares(
+        objects,
+        shares,
+        {
+            "found": details.interval(METRICS["r_u"]),
+            "misclassified": details.interval(METRICS["nose"]),
+        },
+        coverage_in_split(run, split),
+    )
 
 
 def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGroup:
@@ -224,9 +233,8 @@ def _dots(values: pl.DataFrame, subject: str) -> vl.ChartGroup:
     """A chart per metric: one row per name in the column `row`, one mark per split."""
     legend = vl.legend_keys(values["split_title"].unique(maintain_order=True), vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
-    rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls(
-        "value"
-    )
+    numbers = pl.col("value", "low", "high").round(4)
+    rows = values.select("metric", "row", numbers, split="split_title").drop_nulls("value")
     charts = []
     for metric in CHARTED:
         rows_of_metric = rows.filter(metric=metric.name).drop("metric")
@@ -242,16 +250,27 @@ def _dot_chart(
     order: Sequence[str],
     legend: Sequence[vl.Key],
 ) -> vl.Chart:
+    scale = {**vl.ROUND, "padding": 8}
+    channel = vl.quantitative("value", title=None, axis=vl.PERCENT, scale=scale)
+    intervals = vl.layer(
+        {"type": "rule", "strokeWidth": 1.5},
+        x=vl.quantitative("low", title=None, scale=scale),
+        x2={"field": "high"},
+        **vl.legend_channels("split", legend),
+    )
+    points = vl.layer(
+        vl.point_mark(70, 0.9), x=channel, **vl.legend_channels("split", legend, shape=vl.SHAPES)
+    )
     return vl.chart(
         f"{metric.title} {metric.arrow}",
         f"{metric.title} {subject}; the tables hold the same values.",
         rows,
-        vl.layer(vl.point_mark(70, 0.9)),
-        step=20,
-        x=vl.quantitative("value", title=None, axis=vl.PERCENT, scale={**vl.ROUND, "padding": 8}),
+        # A layer without values has no extent, of which Vega warns.
+        *([intervals, points] if rows["low"].count() else [points]),
+        step=12 + 8 * len(legend),
+        yOffset=vl.nominal("split", sort=[key.name for key in legend]),
         y=vl.nominal("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
         tooltip=vl.tooltip("row of", "split", f"value:.1% {metric.title}"),
-        **vl.legend_channels("split", legend, shape=vl.SHAPES),
     )
 
 

@@ -37,7 +37,7 @@ class Mark:
 
     def plate_width(self, size: float) -> float:
         """Width of the plate below the text, for text of this height."""
-        return round(len(self.text) * size * 0.63 + size * 0.6, 1)
+        return round(len(self.text) * size * 0.68 + size * 0.6, 1)
 
     def plate_left(self, width: int, size: float) -> float:
         """Left edge of the plate, such that it stays in an image of this width."""

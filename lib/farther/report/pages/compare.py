@@ -156,11 +156,12 @@ def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
                     "Classifier": _classifier(run),
                 }
                 rows.append({**names, **_quality_cells(run)})
-        caption = (
-            f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold "
-            "t*, and the share of images without a detection above it."
-        )
-        yield Listing.from_rows(caption, rows)
+        caption = f"Detectors on benchmark {benchmark}: quality on the ID test set"
+        if any("t*" in row for row in rows):
+            caption += (
+                ", operating threshold t*, and the share of images without a detection above it"
+            )
+        yield Listing.from_rows(f"{caption}.", rows)
 
 
 def _quality_cells(run: Run) -> dict[str, float | None]:

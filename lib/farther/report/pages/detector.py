@@ -102,9 +102,6 @@ def content(
 
 def _with_run(value: Any, run: Run) -> Any:
     """A variable of the template; its charts with the run that they are of."""
-    if isinstance(value, dict) and "charts" in value:
-        # A section: its charts are one of its variables.
-        return {**value, "charts": [_with_run(group, run) for group in value["charts"]]}
     if isinstance(value, vl.ChartGroup):
         return vl.of_run(value, run.name, run.full_title)
     if isinstance(value, vl.Chart):

@@ -26,7 +26,7 @@
     return result;
   };
   const percent = (value) => `${(100 * value).toFixed(1)}%`;
-  const short = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
+  const short = (value) => String(Number(value.toPrecision(5))).replace("-", "−");
   const grouped = (number) => number.toLocaleString("en");
   const tauOf = () => data.methods[state.method].taus[state.tau];
   const operatingOf = () => data.operating[state.operating];
@@ -59,7 +59,7 @@
   // --- bars
 
   const NAMES = { found: "found", misclassified: "misclassified", missed: "missed", false_alarms: "with a false alarm", recall_lost: "lost" };
-  const SWATCHES = { found: "#0072b2", misclassified: "#d55e00", missed: "repeating-linear-gradient(135deg, #767676 0 2px, transparent 2px 4px)", false_alarms: "#cc79a7", recall_lost: "#cc79a7" };
+  const SWATCHES = { found: "#0072b2", misclassified: "#d55e00", missed: "#bdbdbd", false_alarms: "#cc79a7", recall_lost: "#cc79a7" };
 
   function bar(title, bars, names, limit) {
     const [result, track, list] = [element("div", undefined, "bar"), element("div", undefined, "track"), element("ul")];

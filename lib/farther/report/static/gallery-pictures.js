@@ -77,7 +77,7 @@
     result.append(shape("rect", { class: "edge", ...box }));
     if (!size) return result;
     // Above the box for a detection, at its lower edge for ground truth, so that the two do not hide each other.
-    const plate = { width: size * (0.63 * mark.text.length + 0.6), height: 1.35 * size };
+    const plate = { width: size * (0.68 * mark.text.length + 0.6), height: 1.35 * size };
     const x = Math.max(Math.min(mark.x, width - plate.width), 0);
     const wanted = mark.kind === "truth" ? mark.y + mark.height : mark.y - plate.height;
     const y = Math.max(Math.min(wanted, height - plate.height), 0);
