@@ -84,13 +84,13 @@ def figures(run: str, split: str, method: str) -> dict[str, Any]:
 
 
 def test_images_drawn_by_the_page_become_a_split(finished):
-    holds(printed("farther explain image 000000000007"), PAGE.block("text", "mine/images"))
+    holds(printed("farther explain image mine/images/007.jpg"), PAGE.block("text", "mine/images"))
 
 
 def test_a_method_of_ones_own_is_fitted_scored_and_compared(finished):
     assert 0 <= figures("voc-faster_rcnn", "mine_far", "margin")["auroc"] <= 1
     line = next(line for line in commands("farther") if "compare" in line)
-    _, _, subject, heads, auroc, _ = PAGE.block("text", "is worse than msp").splitlines()
+    _, _, subject, heads, auroc, _, _ = PAGE.block("text", "is worse than msp").splitlines()
     output = printed(line)
     holds(output, f"{subject}\n{heads}")
     title, *_ = auroc.split()
