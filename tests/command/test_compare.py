@@ -130,12 +130,6 @@ def test_a_name_that_nothing_has_brings_the_nearest(folders, capsys):
     assert "no metric matches all of these" in capsys.readouterr().err
 
 
-def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
-    changes_by_size = compared(capsys, *folders, "--sort", "change")["metrics"]
-    sizes = [abs(row["change"] or 0) for row in changes_by_size]
-    assert sizes == sorted(sizes, reverse=True)
-
-
 def test_without_an_evaluation_nothing_is_tested_and_the_output_states_it(folders, capsys):
     assert main(["compare", *folders]) == 0
     text = capsys.readouterr().out

@@ -65,7 +65,6 @@ def test_every_command_has_help_with_examples_that_name_it(command, capsys):
     [
         (["explain", "picture"], "picture"),
         (["doktor"], "Did you mean 'doctor'?"),
-        (["compare", "--sort", "size"], "--sort"),
         (
             ["benchmark", "publish", "voc", "out", "--format", "zip"],
             "'coco', 'parquet', 'huggingface'",

@@ -192,8 +192,6 @@ def test_a_worse_detector_fails_the_check(project, capsys):
     evaluate(project, "fewer")
     assert main(["compare", "--runs", "r", "fewer", "--metric", "map", "--check"]) == 1
     assert main(["compare", "--runs", "fewer", "r", "--metric", "map", "--check"]) == 0
-    untested = compared(capsys, "r", "fewer", "--metric", "map", "--no-test", "--check")
-    assert untested["metrics"][0]["p"] is None
 
 
 def test_without_regions_the_methods_are_tested_and_a_note_says_why_map_is_not(project, capsys):

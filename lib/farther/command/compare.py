@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -71,14 +71,8 @@ def compare(
     metric: Annotated[
         list[str] | None, option("METRIC", "Only this metric; repeatable.", metrics)
     ] = None,
-    sort: Annotated[
-        Literal["name", "change", "p"], typer.Option(help="Order of the rows.")
-    ] = "name",
     all: Annotated[
         bool, typer.Option("--all", help="Also show metrics that are equal up to rounding.")
-    ] = False,
-    no_test: Annotated[
-        bool, typer.Option("--no-test", help="Do not test changes for significance.")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")
@@ -108,7 +102,7 @@ def compare(
     \b
     Examples:
       farther compare                              # the last commit and now
-      farther compare main~3 main --metric auroc --sort change
+      farther compare main~3 main --metric auroc
       farther compare old/metrics artifacts --run voc-vos --markdown
       farther compare --runs voc-faster_rcnn voc-vos
       farther compare --runs voc-faster_rcnn voc-vos --method kNN --metric R_U
@@ -135,15 +129,9 @@ def compare(
         named_run = None if run is None else run[0]
         comparison = _compare_methods(Project(params), named_run, methods, selection)
     else:
-        comparison = _compare_sides(a or "HEAD", b or "workspace", selection, test=not no_test)
-    if no_test and (runs or methods):
-        comparison.changes = [replace(row, interval=None, p=None) for row in comparison.changes]
+        comparison = _compare_sides(a or "HEAD", b or "workspace", selection)
     if not all:
         comparison = _without_rounding(comparison)
-    if sort == "change":
-        comparison.changes.sort(key=_size, reverse=True)
-    elif sort == "p":
-        comparison.changes.sort(key=_p_value)
 
     if json:
         say(_to_json(comparison))
@@ -152,7 +140,7 @@ def compare(
     elif as_markdown:
         say(_to_markdown(comparison))
     else:
-        say(_to_text(comparison, by_subject=sort == "name"))
+        say(_to_text(comparison))
         if b is None:  # `explain` reads the project's files
             _advise(comparison, runs, methods)
     is_worse = any(row.result == "worse" for row in comparison.changes)
@@ -186,7 +174,7 @@ def _compare_methods(
     return Comparison(first, second, rows)
 
 
-def _compare_sides(a: str, b: str, selection: Selection, *, test: bool) -> Comparison:
+def _compare_sides(a: str, b: str, selection: Selection) -> Comparison:
     """How the metrics of two commits, folders or files differ."""
     from farther.command.comparison import changes, tested_changes
 
@@ -197,8 +185,6 @@ def _compare_sides(a: str, b: str, selection: Selection, *, test: bool) -> Compa
             expected = "artifacts/metrics/RUN/SPLIT/METHOD.json"
             raise ParameterError(f"{side.name} has no metrics of runs: expected {expected}")
     rows = changes(before.values, after.values, selection)
-    if not test:
-        return Comparison(a, b, rows)
     rows, notes = tested_changes(rows, before, after)
     return Comparison(a, b, rows, notes)
 
@@ -229,13 +215,6 @@ def _size(row: Change) -> float:
     return abs(row.change or 0.0)
 
 
-def _p_value(row: Change) -> float:
-    """Key that orders changes by p, those without a test last."""
-    if row.p is None:
-        return float("inf")
-    return row.p
-
-
 def _advise(
     comparison: Comparison, runs: tuple[str, str] | None, methods: tuple[str, str] | None
 ) -> None:
@@ -260,19 +239,16 @@ def _advise(
     next_step(f"farther explain number {' '.join(word or '-' for word in words)}")
 
 
-def _to_text(comparison: Comparison, *, by_subject: bool) -> str:
-    """Tables and sentences for a terminal: one table per subject, or one of all metrics."""
+def _to_text(comparison: Comparison) -> str:
+    """Tables and sentences for a terminal: one table per subject."""
     rows = comparison.changes
     heads = HEADS
     verdict = _verdict(comparison)
     blocks = [paragraph(f"{verdict} {_sides(comparison)}".strip())]
     if not rows:
         blocks.append("No metric differs by more than rounding.")
-    elif by_subject:
-        blocks += _tables_by_subject(rows, heads)
     else:
-        cells = [(f"{row.subject} {_title(row.metric)}", *_cells(row)) for row in rows]
-        blocks.append(table(heads, cells, NUMBERS))
+        blocks += _tables_by_subject(rows, heads)
     if rows:
         blocks.append(paragraph(_summary(rows)))
     blocks += [paragraph(note) for note in comparison.notes]
