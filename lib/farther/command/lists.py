@@ -8,8 +8,6 @@ from dataclasses import asdict
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from farther.command.output import as_json, hanging, next_step, paragraph, table
 from farther.command.project import Json, argument
 from farther.command.project import metrics as metric_names
@@ -67,9 +65,6 @@ def _argument(kind: str) -> Any:
 def methods(
     name: Annotated[str | None, _argument("methods")] = None,
     json: Json = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the full reference in Markdown.")
-    ] = False,
 ) -> None:
     """List the OOD scores, or describe one.
 
@@ -82,14 +77,8 @@ def methods(
       farther list methods knn
       farther list methods EBO                # energy, as OpenOOD calls it
       farther list methods knn --json
-      farther list methods --markdown
     """
-    if markdown:
-        from farther.methods.reference import reference
-
-        say(reference(), end="")
-    else:
-        _describe_kind("methods", name, json=json)
+    _describe_kind("methods", name, json=json)
 
 
 def detectors(

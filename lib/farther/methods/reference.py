@@ -1,4 +1,4 @@
-"""Reference of all methods in Markdown: `farther list methods --markdown`.
+"""Reference of all methods in Markdown, as the docs have it.
 
 It is made from their docstrings and fields.
 """
@@ -29,14 +29,6 @@ NEEDS = {
     "predictive_entropy": "the entropy of the mean probabilities of several passes",
     "mutual_information": "the mutual information of class and pass, of several passes",
 }
-
-
-def reference() -> str:
-    """A table of all methods and one section per method, in Markdown.
-
-    With the inputs that they need and the rules for logits.
-    """
-    return f"{table()}\n{sections()}"
 
 
 def table() -> str:
