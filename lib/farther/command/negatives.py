@@ -31,15 +31,6 @@ def negatives(
         ),
     ] = None,
     count: Annotated[int, typer.Option(metavar="N", help="Number of prompts.", min=1)] = 1000,
-    quantile: Annotated[
-        float,
-        typer.Option(
-            metavar="Q",
-            help="A noun's similarity is this quantile of its cosines with the ID classes.",
-            min=0,
-            max=1,
-        ),
-    ] = 0.95,
     leave_out: Annotated[
         bool,
         typer.Option(
@@ -76,7 +67,7 @@ def negatives(
     id_classes = read_rules(project.benchmark(benchmark), project.folder).id_classes
     categories = _categories(project, benchmark) - set(id_classes)
     encoder = Encoder(build(EncoderParams, f"{params}: embed.encoder", dict(project.encoder or {})))
-    mining = MiningParams(count=count, quantile=quantile)
+    mining = MiningParams(count=count)
     mined = mine_negatives(
         encoder, open_hierarchy(folder), id_classes, categories, mining, leave_out=leave_out
     )
