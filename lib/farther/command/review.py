@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,13 +28,6 @@ def review(
             "Run whose detector looks for unlabelled objects, of any benchmark; by default that of "
             "section 'review', else the benchmark's first.",
             "detectors",
-        ),
-    ] = None,
-    decisions: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv.",
         ),
     ] = None,
     suspects: Annotated[
@@ -64,9 +56,7 @@ def review(
     """
     from farther.review import ReviewSettings, open_page, serve
 
-    settings = ReviewSettings(
-        reviewer=reviewer, run=run, decisions=decisions, port=port, suspects=suspects
-    )
+    settings = ReviewSettings(reviewer=reviewer, run=run, port=port, suspects=suspects)
     ready: Callable[[str], object] = open_page
     if no_browser:
         ready = partial(say, flush=True)

@@ -32,17 +32,14 @@ class ReviewSettings:
     Args:
         reviewer: Name in the decisions file; by default that of the user who is logged in.
         run: Detector whose regions suggest unlabelled objects; see `label_checker_for`.
-        decisions: Decisions file; by default the one that the benchmark's parameters name, else
-            `data/decisions/<benchmark>.csv`.
         suspects: Review ID images with false alarms of proposals instead, see
-            `farther.review.suspects`; decisions are by default in
-            `data/decisions/<benchmark>.id.csv`, which the stage `evaluate` reads.
+            `farther.review.suspects`; decisions are in `data/decisions/<benchmark>.id.csv`, which
+            the stage `evaluate` reads.
         port: Port of 127.0.0.1; 0 for any that is free.
     """
 
     reviewer: str | None = None
     run: str | None = None
-    decisions: Path | None = None
     port: int = 0
     suspects: bool = False
 
@@ -88,13 +85,13 @@ def make_server(
     reviewer = settings.reviewer or getpass.getuser()
     if settings.suspects:
         catalogue = _read_suspects(name, reviewed, params, settings, root)
-        path = settings.decisions or reviewed_file(name, root)
+        path = reviewed_file(name, root)
     else:
         checker = label_checker_for(name, params, root, settings.run)
         datasets = params.get("datasets") or {}
         catalogue = Catalogue.read(name, reviewed, datasets, root, checker)
         default_path = Path(root) / DECISIONS / f"{name}.csv"
-        path = settings.decisions or reviewed.decisions or default_path
+        path = reviewed.decisions or default_path
     return ReviewServer(Session(catalogue, DecisionsFile(path), reviewer), settings.port)
 
 
@@ -122,8 +119,7 @@ def _read_suspects(
 
 def _warn_if_not_applied(session: Session) -> None:
     """Warns when `curate` does not read the decisions file."""
-    named = session.catalogue.benchmark.decisions
-    if named is None or named.resolve() != session.file.path.resolve():
+    if session.catalogue.benchmark.decisions is None:
         line = f"benchmarks: {session.catalogue.name}: decisions: {session.file.path}"
         say(
             f"`curate` applies these decisions only if params.yaml contains\n  {line}",
