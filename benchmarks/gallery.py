@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import sync_playwright
 
+from farther.evaluation.stored_results import StoredResults
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodTestSplit, Run
@@ -116,8 +117,7 @@ def evaluated(methods: tuple[str, ...]) -> Run:
     """The run, as far as the gallery reads it."""
     splits = (OodTestSplit("up", "photos", "near"),)
     evaluation = evaluation_of(splits={"up": {}}, methods={method: {} for method in methods})
-    run = Run("net", "made", "", "", splits, {"threshold": 0.5}, evaluation)
-    return run.with_values({("up", method): {} for method in methods})
+    return Run("net", "made", "", "", splits, StoredResults.of(evaluation))
 
 
 def write(artifacts: Path, run: Run) -> Path:

@@ -33,8 +33,8 @@ import polars as pl
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
@@ -206,10 +206,8 @@ def evaluate(folder: Path, replicates: int) -> None:
 
 def gallery(folder: Path) -> None:
     """The gallery's page and data, of the images that it takes by default."""
-    evaluation = read_evaluation(RunFiles(RUN, BENCHMARK, folder).evaluation)
     splits = (OodTestSplit("ood", "ood", "near"),)
-    run = Run(RUN, BENCHMARK, "", "", splits, {"threshold": evaluation.threshold}, evaluation)
-    run = run.with_values({("ood", method): {} for method in METHODS})
+    run = Run(RUN, BENCHMARK, "", "", splits, StoredResults(RunFiles(RUN, BENCHMARK, folder)))
     report = folder / "report"
     page = Gallery(Site(report), {"ood": folder / "photos"}, report, GallerySettings())
     summaries = page.add(run, read_run_outcomes(run, folder))

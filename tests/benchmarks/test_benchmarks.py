@@ -99,6 +99,10 @@ CASES = {
         ["--project", "DEMO", "--run", RUN, "--draws", "1", "--images", "10"],
         "| 10 | found | ",
     ),
+    "many": (
+        ["DEMO", "FOLDER", "--runs", "2", "--of", RUN, "--commands", "summary"],
+        "| `summary` | ",
+    ),
     "together": (["DEMO", "knn", "mahalanobis"], f"| {RUN} | "),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }

@@ -131,3 +131,13 @@ def test_numbers_that_are_wider_than_the_terminal_are_not_cut(narrow):
 def test_without_a_terminal_each_row_is_one_line(narrow, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: False)
     assert len(table(("metric", "a"), [("word " * 50, "0.5")], numbers=1).splitlines()) == 2
+
+
+def test_where_nothing_wraps_a_table_has_the_same_text_as_on_a_terminal(monkeypatch):
+    heads = ("metric", "A", "B")
+    rows = [("R_U ↑", "12.5", "-3"), ("日本", "", "0.25"), ("", "1,234", "")]
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = output.table(heads, rows, 2)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert output.table(heads, rows, 2) == plain
+    assert plain.splitlines()[:2] == ["metric      A     B", "R_U ↑    12.5    -3"]

@@ -1,6 +1,7 @@
 """One long table with every value of a run."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -8,9 +9,12 @@ from tests.evaluation.evaluated_runs import evaluated_run as evaluated_run
 from tests.support.evaluations import evaluation_of
 
 from farther.errors import DataError
-from farther.evaluation.long_table import SCHEMA, long_table, read_long_table
+from farther.evaluation.files import RunFiles
+from farther.evaluation.long_table import SCHEMA, LongTable, long_table, read_long_table
 from farther.evaluation.results import Ablation, ErrorCauses, MetricValues
+from farther.evaluation.stored_results import StoredResults
 from farther.metrics.catalogue import METRICS
+from farther.report.results import not_significant
 
 KEY = ["run", "split", "method", "group", "metric", "part"]
 
@@ -48,6 +52,7 @@ def test_a_metric_of_a_method_on_a_split_has_value_interval_images_and_unit(run)
         "value": results.value(METRICS["r_u"]),
         "low": low,
         "high": high,
+        "no_interval": "",
         "n": 2,  # of three images, two show unknown objects
         "unit": "fraction",
     }
@@ -161,6 +166,48 @@ def test_values_of_papers_tables_have_intervals_splits_and_units():
     threshold = one(table, metric="operating_points_threshold", part="beta=1, ratio=0")
     assert threshold["unit"] == "score"
     assert one(table, split="far", part="aggregate=top-3")["value"] == 0.9
+
+
+def test_selections_have_the_values_counts_and_intervals_of_the_evaluation(run):
+    _, evaluation, frame = run
+    table = LongTable(frame)
+    for split, results in evaluation.methods["msp"].splits.items():
+        for group, section in results.groups.items():
+            selected = table.values(group, split=split, method="msp")
+            assert {key: result.value for key, result in selected.items()} == section.values
+            for key, result in selected.items():
+                assert type(result.value) is type(section.values[key])
+                assert result.interval == section.intervals.get(key)
+                assert result.no_interval == section.no_interval.get(key, "")
+
+
+def test_a_method_is_compared_with_the_best_of_its_split(run):
+    _, evaluation, frame = run
+    table = LongTable(frame)
+    for method, results in evaluation.methods.items():
+        for split, of_split in results.splits.items():
+            differences = table.from_best(split, method)
+            assert differences.keys() == of_split.against_best.keys()
+            for name, difference in of_split.against_best.items():
+                assert differences[name].best == difference.best
+                assert differences[name].interval == difference.interval
+                no_test = difference.interval is None and difference.p != 1
+                assert differences[name].is_significant == (
+                    no_test or not not_significant(difference.interval, difference.p)
+                )
+
+
+def test_a_clone_without_the_table_has_the_values_of_the_files_of_metrics(run, tmp_path):
+    files, _, frame = run
+    shutil.copytree(files.metrics, tmp_path / "metrics/r")
+    cloned = StoredResults(RunFiles("r", files.benchmark, tmp_path))
+    assert cloned.description is cloned.evaluation is None
+    whole = LongTable(frame)
+    assert cloned.table.methods == sorted(whole.methods)
+    of_clone = cloned.table.values("ood", split="far", method="msp")["auroc"]
+    assert of_clone.value == whole.values("ood", split="far", method="msp")["auroc"].value
+    assert of_clone.interval is of_clone.images is None
+    assert cloned.detector == StoredResults(files).detector
 
 
 def test_users_query_it_with_polars(run):

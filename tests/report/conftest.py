@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from PIL import Image
-from tests.support.evaluations import evaluation_of, recovered_run
+from tests.support.evaluations import evaluation_of, recovered_run, stored_results
 from tests.support.shared import once
 
 from farther import curation
@@ -29,10 +29,11 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.long_table import long_table, write_long_table
 from farther.evaluation.results import Evaluation, read_evaluation, write_results
 from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.write import write_values
 from farther.report import build
+from farther.report.kinds import POST_HOC
 from farther.report.papers.layout import PAPERS
 from farther.report.results import OodTestSplit, Run
 from farther.scoring.entries import read_entry
@@ -290,11 +291,14 @@ SUBSETS = ("train", "val", "test")
 
 
 def run_of(
-    results: dict[str, dict[str, float | None]], sections: dict[str, Any] | None = None
+    results: dict[str, dict[str, float | None]],
+    sections: dict[str, Any] | None = None,
+    detector: dict[str, float | None] | None = None,
 ) -> Run:
     """A run on one split, `coco_near` of benchmark `voc`.
 
     Args:
+        detector: Metrics of the detector itself.
         results: Metrics by method.
         sections: Of its evaluation, see `evaluation_of`; None where that is not on this machine.
     """
@@ -303,7 +307,10 @@ def run_of(
         evaluation = evaluation_of(**sections)
     splits = (OodTestSplit("coco_near", "coco", "near"),)
     values = {("coco_near", method): metrics for method, metrics in results.items()}
-    return Run("net", "voc", "faster_rcnn", "w", splits, {}, evaluation).with_values(values)
+    stored = stored_results(values, evaluation, detector=detector or {})
+    return Run(
+        "net", "voc", "faster_rcnn", "w", splits, stored, kinds=dict.fromkeys(results, POST_HOC)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -329,15 +336,12 @@ def copy_run(root: Path) -> None:
         shutil.copy(file, file.with_name("pets-later.csv"))
     evaluation = read_evaluation(artifacts / "evaluation/pets-net.json")
     copied = evaluation.model_copy(update={"run": "pets-later"})
-    write_results(artifacts / "evaluation/pets-later.json", copied)
-    write_values(root, copied)
+    write_evaluation(root, copied)
 
 
-def write_values(root: Path, evaluation: Evaluation) -> None:
-    """Writes the long table of an evaluation."""
-    files = RunFiles(evaluation.run, evaluation.benchmark, root / "artifacts")
-    files.long_table.unlink(missing_ok=True)
-    write_long_table(files, long_table(evaluation))
+def write_evaluation(root: Path, evaluation: Evaluation) -> None:
+    """Writes an evaluation and its values."""
+    write_values(RunFiles(evaluation.run, evaluation.benchmark, root / "artifacts"), evaluation)
 
 
 def add_proposals(root: Path) -> None:
@@ -423,10 +427,10 @@ def make_run() -> Callable[..., Run]:
 @pytest.fixture
 def seed_runs(make_run: Callable[..., Run]) -> list[Run]:
     """Two seeds of `net` with accuracies 0.8 and 0.9, and another run."""
-    first = make_run({"msp": {"auroc": 0.8, "fpr95": 0.5}, "knn": {"auroc": 0.7, "fpr95": None}})
-    second = make_run({"msp": {"auroc": 0.9, "fpr95": 0.3}, "knn": {"auroc": 0.95, "fpr95": 0.2}})
+    first = {"msp": {"auroc": 0.8, "fpr95": 0.5}, "knn": {"auroc": 0.7, "fpr95": None}}
+    second = {"msp": {"auroc": 0.9, "fpr95": 0.3}, "knn": {"auroc": 0.95, "fpr95": 0.2}}
     return [
-        replace(first, name="net-1", detector={"accuracy": 0.8}),
-        replace(second, name="net-2", detector={"accuracy": 0.9}),
-        replace(first, name="other", detector={"accuracy": 0.5}),
+        replace(make_run(first, detector={"accuracy": 0.8}), name="net-1"),
+        replace(make_run(second, detector={"accuracy": 0.9}), name="net-2"),
+        replace(make_run(first, detector={"accuracy": 0.5}), name="other"),
     ]

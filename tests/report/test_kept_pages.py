@@ -7,10 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from PIL import Image
-from tests.report.conftest import PARAMS, add_proposals, copy_run
+from tests.report.conftest import PARAMS, add_proposals, copy_run, write_evaluation
 
 from farther.errors import DataError
-from farther.evaluation.results import read_evaluation, write_results
+from farther.evaluation.files import RunFiles
+from farther.evaluation.long_table import read_long_table, write_long_table
+from farther.evaluation.results import read_evaluation
 from farther.incremental.keyed import Keyed
 from farther.report import kept_pages, means, power
 from farther.report.charts import vega
@@ -20,7 +22,6 @@ from farther.report.pages import detector
 from farther.report.replicates import COLUMNS
 from farther.report.write import build
 from farther.tables import ObjectOutcomes, content, opening, parquet
-from farther.tables.documents import read_json, write_json
 
 
 @pytest.fixture
@@ -62,10 +63,6 @@ def rendered(monkeypatch) -> list[str]:
     return names
 
 
-def write_evaluation(root: Path, evaluation) -> None:
-    write_results(root / f"artifacts/evaluation/{evaluation.run}.json", evaluation)
-
-
 def report_of(root: Path, params, code: str = "1", jobs: int = 1) -> dict[str, bytes]:
     """All files of a report that is written into a project."""
     build(params, root, code=code, jobs=jobs)
@@ -95,14 +92,21 @@ def change_self_awareness(root, params):
     write_evaluation(root, evaluation)
 
 
+def change_value(root: Path, **names: str) -> None:
+    """Changes values of `pets-later` in its long table."""
+    files = RunFiles("pets-later", "pets", root / "artifacts")
+    table = read_long_table(files.long_table)
+    is_changed = pl.all_horizontal(pl.col(key) == name for key, name in names.items())
+    value = pl.when(is_changed).then(0.4321).otherwise("value")
+    write_long_table(files, table.with_columns(value=value))
+
+
 def change_metric(root, params):
-    file = root / "artifacts/metrics/pets-later/photos_near/knn.json"
-    write_json(file, {**read_json(file), "auroc": 0.4321})
+    change_value(root, split="photos_near", method="knn", metric="auroc", part="")
 
 
 def change_detector(root, params):
-    file = root / "artifacts/metrics/pets-later/detector.json"
-    write_json(file, {**read_json(file), "map50": 0.4321})
+    change_value(root, metric="map50", part="")
 
 
 def change_outcomes(root, params):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from farther.evaluation.stored_results import StoredResults
 from farther.report.means import table
 from farther.report.results import read_runs
 
@@ -48,7 +49,8 @@ def test_runs_of_one_title_share_rows_unless_they_have_a_distance_in_common(run,
         evaluation = run.evaluation.model_copy(deep=True)
         for method in evaluation.methods.values():
             method.means = {distance: method.means[distance]}
-        return replace(run, name=distance, known_title=distance, evaluation=evaluation)
+        results = StoredResults.of(evaluation)
+        return replace(run, name=distance, known_title=distance, results=results)
 
     shared = table([only("near"), only("far")], evaluated / "artifacts")
     assert shared.different("Detector") == ["net"]

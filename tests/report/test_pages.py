@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
+from tests.report.conftest import write_evaluation
 from tests.support.evaluations import SEARCH
 
 import farther
 from farther.errors import ParameterError
-from farther.evaluation.results import read_evaluation, write_results
+from farther.evaluation.results import read_evaluation
 from farther.report import build
 from farther.report.gallery.examples import Mark
 from farther.report.pages import methods as methods_page
@@ -311,6 +312,7 @@ def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, r
 
 def test_without_the_evaluation_s_details_the_tables_are_still_there(project, params, read):
     shutil.rmtree(project / "artifacts" / "evaluation")
+    shutil.rmtree(project / "artifacts" / "results")
     build(params, project)
     page = read(project / "artifacts/report/detectors/pets-net.html")
     assert "25.0" in page.texts("td")
@@ -321,7 +323,7 @@ def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, r
     file = project / "artifacts" / "evaluation" / "pets-net.json"
     details = read_evaluation(file)
     details.methods["knn"].fitted.choice = replace(SEARCH, oracle=True)
-    write_results(file, details)
+    write_evaluation(project, details)
     index = read(build(params, project))
     assert "kNN (oracle)" in index.texts("th")
     folder = project / "artifacts" / "report"

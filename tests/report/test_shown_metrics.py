@@ -4,18 +4,16 @@ import re
 import shutil
 
 import pytest
-from tests.report.conftest import PARAMS, write_values
+from tests.report.conftest import PARAMS, write_evaluation
 
 from farther.evaluation.results import (
     ClassifierResults,
     GroupResults,
     read_evaluation,
-    write_results,
 )
 from farther.report import build
 from farther.report.papers.layout import PAPERS
 from farther.report.results import IMAGES
-from farther.tables.documents import read_json, write_json
 
 #: Values of a classifier and of splits that show known objects: the miniature project has neither.
 KNOWN = {"ap_k": 0.5, "p_k": 0.5, "r_k": 0.5, "map": 0.5, "wi": 0.1}
@@ -138,8 +136,6 @@ def complete(built, tmp_path_factory):
         shutil.copytree(artifacts / folder / "pets-net", artifacts / folder / "pets-later")
     for file in artifacts.glob("plots/*/pets-net.csv"):
         shutil.copy(file, file.with_name("pets-later.csv"))
-    detector = artifacts / "metrics" / "pets-later" / "detector.json"
-    write_json(detector, read_json(detector) | CLASSIFIER)
     evaluation = read_evaluation(artifacts / "evaluation" / "pets-net.json")
     for evaluated in evaluation.methods.values():
         for split in evaluated.splits.values():
@@ -148,8 +144,7 @@ def complete(built, tmp_path_factory):
         evaluated.misclassification.values.update(ERRORS)
         for means in evaluated.means.values():
             means.values["full_spectrum_auroc"] = 0.5
-    write_results(artifacts / "evaluation" / "pets-net.json", evaluation)
-    write_values(root, evaluation)
+    write_evaluation(root, evaluation)
     evaluation.classifier = ClassifierResults(values=CLASSIFIER)
     for evaluated in evaluation.methods.values():
         for split in evaluated.splits.values():
@@ -157,8 +152,7 @@ def complete(built, tmp_path_factory):
         for means in evaluated.means.values():
             means.values["oscr"] = 0.5
     evaluation.run = "pets-later"
-    write_results(artifacts / "evaluation" / "pets-later.json", evaluation)
-    write_values(root, evaluation)
+    write_evaluation(root, evaluation)
     papers = list(PAPERS)
     return build({**PARAMS, "report": {**PARAMS["report"], "papers": papers}}, root).parent
 

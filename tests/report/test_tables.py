@@ -77,14 +77,18 @@ def test_the_best_is_the_lowest_where_lower_is_better_and_equal_numbers_are_equa
 
 
 def test_a_method_is_tied_when_the_interval_of_its_difference_from_the_best_contains_zero(make_run):
-    def details(low: float, high: float) -> dict:
+    def details(value: float, low: float, high: float) -> dict:
         compared = {"auroc": {"best": "a", "interval": (low, high), "p": 0.5}}
-        groups = {"ood": {"intervals": {"auroc": (0.6, 0.7)}}}
+        groups = {"ood": {"values": {"auroc": value}, "intervals": {"auroc": (0.6, 0.7)}}}
         return {"splits": {"coco_near": {"against_best": compared, "groups": groups}}}
 
-    methods = {"a": details(0, 0), "b": details(-0.1, 0.01), "c": details(-0.2, -0.1)}
-    results = {name: {"auroc": value} for name, value in (("a", 0.9), ("b", 0.8), ("c", 0.7))}
-    cells = run_tables(make_run(results, {"methods": methods}))[OOD].cells.filter(metric="auroc")
+    methods = {
+        "a": details(0.9, 0, 0),
+        "b": details(0.8, -0.1, 0.01),
+        "c": details(0.7, -0.2, -0.1),
+    }
+    run = make_run({"a": {}, "b": {}, "c": {}}, {"methods": methods})
+    cells = run_tables(run)[OOD].cells.filter(metric="auroc")
     assert cells["is_best"].to_list() == [True, False, False]
     assert cells["is_tied"].to_list() == [False, True, False]
     assert cells["interval"][1] == "[60.0, 70.0]"

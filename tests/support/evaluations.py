@@ -3,6 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import polars as pl
+
+from farther.evaluation.files import RunFiles
+from farther.evaluation.long_table import SCHEMA, LongTable
 from farther.evaluation.recovery import FrocPoint, RecoveredObjects, RecoveredRun, SourceResults
 from farther.evaluation.results import (
     BestThresholds,
@@ -19,7 +23,9 @@ from farther.evaluation.results import (
     WildernessResults,
 )
 from farther.evaluation.settings import EvaluationSettings, SelfAwarenessSettings
+from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS, MethodWithProposals
+from farther.metrics.catalogue import METRICS
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.scoring.search import Search, Trial
 
@@ -72,6 +78,40 @@ def evaluation_of(**sections: Any) -> Evaluation:
         "methods": methods,
     }
     return Evaluation(**{**empty, **sections, **completed})
+
+
+def stored_results(
+    values: Mapping[tuple[str, str], Mapping[str, float | None]] | None = None,
+    evaluation: Evaluation | None = None,
+    *,
+    recovered: RecoveredRun | None = None,
+    detector: Mapping[str, float | None] | None = None,
+) -> StoredResults:
+    """Results that are in no file.
+
+    Args:
+        values: (split, method) → metrics, in the place of those of the evaluation.
+        evaluation: All metrics; None where they are not on this machine.
+        recovered: Results of proposals.
+        detector: Metrics of the detector, in the place of those of the evaluation.
+    """
+    results = StoredResults(RunFiles("net", "voc", "absent"))
+    if evaluation is not None:
+        results = StoredResults.of(evaluation, recovered)
+    rows = []
+    for (split, method), metrics in (values or {}).items():
+        for name, value in metrics.items():
+            group = METRICS[name].group
+            row = {"run": "net", "split": split, "method": method, "group": group, "part": ""}
+            rows.append({**row, "metric": name, "value": value, "no_interval": ""})
+    given = pl.DataFrame(rows, schema=SCHEMA)
+    keys = ["split", "method", "metric", "part"]
+    results.table = LongTable(
+        pl.concat([given, results.table.frame.join(given, on=keys, how="anti")])
+    )
+    if detector is not None:
+        results.detector = dict(detector)
+    return results
 
 
 def _completed(make: Callable[..., Any], section: Any) -> Any:

@@ -60,6 +60,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
     from rich.table import Table
     from rich.text import Text
 
+    if not sys.stdout.isatty() and not has_colours():
+        return _unwrapped(heads, rows, numbers)
     grid = Table(
         box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(heads), header_style="bold"
     )
@@ -79,6 +81,27 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
     with console.capture() as printed:
         console.print(grid)
     return "\n".join(line.rstrip() for line in printed.get().splitlines())
+
+
+def _unwrapped(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:
+    """The same table where nothing wraps, without the time that Rich takes for it."""
+    from rich.cells import cell_len
+
+    lines = [[printable_line(cell) for cell in row] for row in rows]
+    if any(heads):
+        lines.insert(0, list(heads))
+    widths = [
+        max((cell_len(line[column]) for line in lines), default=0) for column in range(len(heads))
+    ]
+    first_number = len(heads) - numbers
+    texts = []
+    for line in lines:
+        text = ""
+        for column, cell in enumerate(line):
+            space = " " * (widths[column] - cell_len(cell))
+            text += f"{cell}{space}  " if column < first_number else f"{space}{cell}  "
+        texts.append(text.rstrip())
+    return "\n".join(texts)
 
 
 def _width_of_numbers(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> int:

@@ -187,17 +187,16 @@ def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, floa
         return {}
     if not metrics:
         return {}
-    before = _numbers_by_file(metrics | counts)
-    after = _numbers_by_file(read_folder(folder, [METRICS, COUNTS]))
-    return {key: (before.get(key), after.get(key)) for key in {**before, **after}}
-
-
-def _numbers_by_file(files: Mapping[str, bytes]) -> dict[tuple[str, str], float | None]:
-    """{(file, name): number}."""
-    values = {}
-    for file, text in files.items():
-        for name, value in numbers(text, file).items():
-            values[file, name] = value
+    committed = metrics | counts
+    stored = read_folder(folder, [METRICS, COUNTS])
+    values: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+    for file in dict.fromkeys([*committed, *stored]):
+        before = numbers(committed[file], file) if file in committed else {}
+        after = before
+        if stored.get(file) != committed.get(file):
+            after = numbers(stored[file], file) if file in stored else {}
+        for name in dict.fromkeys([*before, *after]):
+            values[file, name] = (before.get(name), after.get(name))
     return values
 
 

@@ -20,6 +20,8 @@ Outputs, below the artifacts folder:
     results/<run>.parquet
         the long table of all values (`farther.evaluation.long_table`), which the files of metrics
         are selections of
+    results/<run>.json
+        how the run was evaluated: settings, methods, hashes; no value
     evaluation/<run>.json
         everything, with counts, parameters, intervals and hashes
     evaluation/<run>/

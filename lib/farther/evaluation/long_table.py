@@ -42,10 +42,13 @@ Values of the groups that only their papers' tables have, by their parts:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
+from farther.errors import DataError
 from farther.evaluation.paths import RunFiles
 from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
@@ -80,6 +83,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "value": pl.Float64,
     "low": pl.Float64,
     "high": pl.Float64,
+    "no_interval": pl.String,
     "n": pl.Int64,
     "unit": pl.String,
 }
@@ -92,6 +96,7 @@ _METRIC_BY_KEY: dict[tuple[str, str], Metric] = {
 #: Values of the table that the catalogue does not have and papers' tables do.
 NOT_IN_CATALOGUE = (
     *("images", "objects", "regions", "correct", "errors", "ood_regions"),
+    "id_regions_kept",
     *("map_closed", "map_open", "average_impact"),
     *("detections", "localisation", "similar", "other_class", "background"),
     *("unknown_unknown", "mixed_unknown"),
@@ -103,6 +108,9 @@ NOT_IN_CATALOGUE = (
     *("idq_t", "laece_t", "lrp_t", "lrp_loc_t", "lrp_fp_t", "lrp_fn_t"),
     *("classes_auroc", "classes_fpr95", "classes_detection_error95"),
 )
+
+#: Why the difference of two methods has no interval that agree in all bootstrap resamples.
+NO_DIFFERENCE = "the same in all bootstrap resamples"
 
 _CATALOGUE_KEYS = {key: name for name, key in CLOSED_SET_KEYS.items()}
 
@@ -133,6 +141,7 @@ class ResultRows:
         method: str = "",
         part: str = "",
         interval: Interval = None,
+        no_interval: str = "",
         images: int | None = None,
         unit: str | None = None,
     ) -> None:
@@ -141,7 +150,7 @@ class ResultRows:
         Args:
             key: The metric's key in its group, or the name of a count.
             value, interval: The value and its 95% interval.
-            group, split, method, part: See the module.
+            group, split, method, part, no_interval: See the module.
             images: Number of images that the value is of; those of the split by default.
             unit: Its unit; that of the metric by default.
         """
@@ -159,6 +168,7 @@ class ResultRows:
             value,
             low,
             high,
+            no_interval,
             images,
             unit or _unit(metric, value),
         )
@@ -183,6 +193,7 @@ class ResultRows:
                 method=method,
                 part=part,
                 interval=results.intervals.get(key),
+                no_interval=results.no_interval.get(key, ""),
                 images=results.share_images.get(key),
             )
 
@@ -216,6 +227,7 @@ class ResultRows:
                 group="detector",
                 split=self._id_split,
                 interval=closed_set.intervals.get(key),
+                no_interval=closed_set.no_interval.get(key, ""),
                 images=closed_set.share_images.get(key),
             )
         for name, values in closed_set.per_class.items():
@@ -384,6 +396,7 @@ class ResultRows:
     def add_method(self, name: str, results: MethodResults) -> None:
         """Adds the results of a method."""
         self.add("tau", results.tau, group="threshold", method=name, unit="score")
+        self.add("id_regions_kept", results.id_regions_kept, group="threshold", method=name)
         id_sections = {"costs": results.costs, "misclassification": results.misclassification}
         for group, section in id_sections.items():
             self.add_all(section, group=group, split=self._id_split, method=name)
@@ -400,6 +413,7 @@ class ResultRows:
             self._add_means(name, distance, means)
         for split, split_results in results.splits.items():
             self._add_split(name, split, split_results)
+            self._add_differences(name, split, split_results)
         for metric, gain in self._evaluation.gains.methods.get(name, {}).items():
             self._add_gain(name, metric, gain)
 
@@ -414,6 +428,7 @@ class ResultRows:
                 method=method,
                 part=f"distance={distance}",
                 interval=means.intervals.get(metric_name),
+                no_interval=means.no_interval.get(metric_name, ""),
             )
 
     def _add_gain(self, method: str, metric: str, gain: Gain) -> None:
@@ -468,6 +483,28 @@ class ResultRows:
         for kind, section in (results.error_budget or {}).items():
             self.add_all(
                 section, group="open_set", split=split, method=method, part=f"error={kind}"
+            )
+
+    def _add_differences(self, method: str, split: str, results: SplitResults) -> None:
+        """Adds the differences from the best methods of a split."""
+        for name, difference in results.against_best.items():
+            metric = METRICS[name]
+            value = results.value(metric)
+            best = self._evaluation.methods[difference.best].splits[split].value(metric)
+            if value is None or best is None:
+                continue
+            no_interval = difference.why_none
+            if difference.interval is None and difference.p == 1:
+                no_interval = NO_DIFFERENCE
+            self.add(
+                metric.key,
+                value - best,
+                group=metric.group,
+                split=split,
+                method=method,
+                part=f"best={difference.best}",
+                interval=difference.interval,
+                no_interval=no_interval,
             )
 
     def add_classes(self, classes: ClassesResults) -> None:
@@ -561,4 +598,134 @@ def read_long_table(file: Path) -> pl.DataFrame:
     Raises:
         DataError: the file is absent, damaged, or lacks a column.
     """
-    return read_parquet(file, tuple(SCHEMA))
+    try:
+        return read_parquet(file, tuple(SCHEMA))
+    except DataError as error:
+        problem = f"{error.problem}: run `farther repro evaluate`"
+        raise DataError(problem, file=file, field=error.field) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A value of the long table.
+
+    Args:
+        value: The value; a count is an integer.
+        interval: Its 95% interval; None where it has none.
+        no_interval: Why it has none; "" where it has one, and without replicates.
+        images: Number of images that it is of; None where that is not known.
+    """
+
+    value: Number
+    interval: Interval = None
+    no_interval: str = ""
+    images: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FromBest:
+    """The difference of a method from the best one of a split in one metric.
+
+    Args:
+        best: The best method.
+        interval, no_interval: See `Result`.
+    """
+
+    best: str
+    interval: Interval
+    no_interval: str
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether its interval leaves out zero; True where nothing is known of it."""
+        if self.interval is None:
+            return self.no_interval != NO_DIFFERENCE
+        low, high = self.interval
+        return not low <= 0 <= high
+
+
+#: Key of a value in its group → the value.
+Results = Mapping[str, Result]
+
+
+class LongTable:
+    """Selections of a long table.
+
+    Args:
+        frame: The table; columns `SCHEMA`.
+    """
+
+    def __init__(self, frame: pl.DataFrame):
+        self.frame = frame
+        self._selected: dict[tuple[str, str], dict[tuple[str, str], dict[str, Result]]] = {}
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Methods that have values."""
+        return self._different("method")
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """Splits that have values."""
+        return self._different("split")
+
+    def _different(self, column: str) -> list[str]:
+        names = self.frame[column].unique(maintain_order=True).to_list()
+        return [name for name in names if name]
+
+    def parts(self, kind: str) -> list[str]:
+        """The values of a key of parts, such as the distances of "distance"."""
+        parts = self.frame["part"].unique(maintain_order=True)
+        of_kind = parts.filter(parts.str.starts_with(f"{kind}=") & ~parts.str.contains(", "))
+        return of_kind.str.strip_prefix(f"{kind}=").to_list()
+
+    def values(self, group: str, *, split: str = "", method: str = "", part: str = "") -> Results:
+        """Values by their keys in a group; {} where there are none.
+
+        Args:
+            group, split, method, part: See the module.
+        """
+        if (group, part) not in self._selected:
+            self._selected[group, part] = self._select(group, part)
+        return self._selected[group, part].get((split, method), {})
+
+    def from_best(self, split: str, method: str) -> Mapping[str, FromBest]:
+        """Metric → difference from the best method of a split; {} without replicates."""
+        return self._differences.get((split, method), {})
+
+    @cached_property
+    def _differences(self) -> dict[tuple[str, str], dict[str, FromBest]]:
+        """Differences from the best methods, by split and method."""
+        differences: dict[tuple[str, str], dict[str, FromBest]] = {}
+        rows = self.frame.filter(pl.col("part").str.starts_with("best="))
+        columns = rows.select("split", "method", "metric", "part", "low", "high", "no_interval")
+        for split, method, metric, part, low, high, no_interval in columns.iter_rows():
+            interval = None if low is None else (low, high)
+            difference = FromBest(part.removeprefix("best="), interval, no_interval)
+            differences.setdefault((split, method), {})[metric] = difference
+        return differences
+
+    def _select(self, group: str, part: str) -> dict[tuple[str, str], dict[str, Result]]:
+        """The values of a group by split and method."""
+        rows = self.frame.filter(group=group, part=part)
+        key_by_name = {name: _key(group, name) for name in rows["metric"].unique()}
+        selected: dict[tuple[str, str], dict[str, Result]] = {}
+        columns = rows.select(
+            "split", "method", "metric", "value", "low", "high", "no_interval", "n", "unit"
+        )
+        for split, method, name, value, low, high, no_interval, images, unit in columns.iter_rows():
+            if unit == "count" and value is not None and value == int(value):
+                value = int(value)
+            interval = None if low is None else (low, high)
+            result = Result(value, interval, no_interval, images)
+            selected.setdefault((split, method), {})[key_by_name[name]] = result
+        return selected
+
+
+def _key(group: str, name: str) -> str:
+    """The key in its group of a value; see `_metric_name`."""
+    metric = METRICS.get(name)
+    if metric is not None and metric.group == group:
+        return metric.key
+    key = name.removeprefix(f"{group}_")
+    return key if key in METRICS else name

@@ -40,10 +40,8 @@ def metric_files(table: pl.DataFrame, id_split: str) -> dict[str, Mapping[str, A
         table: Its long table; see `farther.evaluation.long_table`.
         id_split: Its ID test split.
     """
-    is_of_detector = pl.col("group").is_in(("detector", "classifier"))
-    of_detector = table.filter(is_of_detector, pl.col("split").is_in(("", id_split)), part="")
     files: dict[str, Mapping[str, Any]] = {}
-    files["detector.json"] = _detector(_values(of_detector))
+    files["detector.json"] = metrics_of_detector(table, id_split)
     files["methods.json"] = _methods(table)
 
     without_detection = table.filter(group="split", metric="no_detection")
@@ -62,7 +60,11 @@ def metric_files(table: pl.DataFrame, id_split: str) -> dict[str, Mapping[str, A
     return files
 
 
-def _detector(values: Values) -> Values:
+def metrics_of_detector(table: pl.DataFrame, id_split: str) -> Values:
+    """The metrics of a detector or classifier itself; see `metric_files`."""
+    is_of_detector = pl.col("group").is_in(("detector", "classifier"))
+    rows = table.filter(is_of_detector, pl.col("split").is_in(("", id_split)), part="")
+    values = _values(rows)
     metrics = _selected(values, DETECTOR)
     if "accuracy" in values:
         metrics.update(_selected(values, CLASSIFIER))

@@ -21,6 +21,8 @@ Below the artifacts folder:
         see `farther.tables.annotations`
     metrics/<run>/, plots/<kind>/<run>.csv, evaluation/<run>.json, evaluation/<run>/
         see `farther.evaluation.evaluate`
+    results/<run>.parquet, results/<run>.json
+        all values (`farther.evaluation.long_table`), and how they were evaluated
     evaluation/<run>/methods/<method>/threshold.json
         a method's threshold τ
     choices/<run>.json
@@ -97,6 +99,7 @@ class RunFiles:
         self.results = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.long_table = inside(self.root / "results", f"{run}.parquet")
+        self.description = inside(self.root / "results", f"{run}.json")
         self.choice = inside(self.root / "choices", f"{run}.json")
         self.dial = inside(self.root / "dials", f"{run}.json")
         self.id_costs = inside(self.root / "choices", run)

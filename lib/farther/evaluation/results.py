@@ -599,6 +599,44 @@ class Evaluation(DetectorResults):
     gains: Gains
 
 
+class RunDescription(Stored):
+    """How a run was evaluated, without any value: the content of `results/<run>.json`.
+
+    Args:
+        benchmark, settings, threshold_rule, detector, classifier_type, bootstrap, tau_images,
+            not_applicable: See `Evaluation`.
+        fitted: Each method that applies.
+        inputs: Split → hashes of its tables; see `SplitCounts`.
+    """
+
+    benchmark: str
+    settings: EvaluationSettings
+    threshold_rule: str | float | None
+    detector: dict[str, Any]
+    classifier_type: str
+    bootstrap: dict[str, DrawnImages]
+    tau_images: str
+    not_applicable: dict[str, str]
+    fitted: dict[str, FittedMethod]
+    inputs: dict[str, dict[str, str]]
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> RunDescription:
+        """The description of an evaluated run."""
+        return cls(
+            benchmark=evaluation.benchmark,
+            settings=evaluation.settings,
+            threshold_rule=evaluation.threshold_rule,
+            detector=evaluation.detector,
+            classifier_type=evaluation.classifier_type,
+            bootstrap=evaluation.bootstrap,
+            tau_images=evaluation.tau_images,
+            not_applicable=evaluation.not_applicable,
+            fitted={name: results.fitted for name, results in evaluation.methods.items()},
+            inputs={name: counts.inputs for name, counts in evaluation.splits.items()},
+        )
+
+
 def write_results(file: Path, results: Stored) -> None:
     """Writes results, with a hash of their content."""
     write_sealed(file, results.model_dump(mode="json"))

@@ -13,7 +13,7 @@ from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import long_table, write_long_table
 from farther.evaluation.metric_files import metric_files
 from farther.evaluation.recovery import RecoveredRun
-from farther.evaluation.results import Evaluation, write_results
+from farther.evaluation.results import Evaluation, RunDescription, write_results
 from farther.tables.documents import json_text
 from farther.tables.files import inside
 from farther.tables.writing import write_aside
@@ -25,7 +25,7 @@ def write_run(
     frames: Mapping[str, Mapping[str, pl.DataFrame]],
     recovered: RecoveredRun | None = None,
 ) -> None:
-    """Writes the long table, metrics, plots and `evaluation/<run>.json`.
+    """Writes `results/<run>.*`, metrics, plots and `evaluation/<run>.json`.
 
     The files of an earlier evaluation are replaced as a whole.
 
@@ -35,13 +35,21 @@ def write_run(
         frames: {method: {kind of plot: rows}}.
         recovered: Results of the run's proposals; None where it has none.
     """
+    write_values(files, evaluation, recovered)
+    for kind, rows in _plots(evaluation, frames).items():
+        plots.write_csv(files.plot(kind), rows)
+
+
+def write_values(
+    files: RunFiles, evaluation: Evaluation, recovered: RecoveredRun | None = None
+) -> None:
+    """Writes all of a run but its plots; see `write_run`."""
     table = long_table(evaluation, recovered)
     write_long_table(files, table)
     with write_aside(files.metrics) as folder:
         for name, metrics in metric_files(table, evaluation.settings.id_split).items():
             _write(inside(folder, name), metrics)
-    for kind, rows in _plots(evaluation, frames).items():
-        plots.write_csv(files.plot(kind), rows)
+    write_results(files.description, RunDescription.of(evaluation))
     write_results(files.evaluation, evaluation)
 
 

@@ -13,7 +13,6 @@ import polars as pl
 
 from farther.evaluation.deploy.results import DeployChoices
 from farther.evaluation.files import RunFiles
-from farther.evaluation.results import SplitResults
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics.bootstrap import interval
 from farther.report.common_runs import points
@@ -103,7 +102,6 @@ class SplitWithoutBoxes:
     run: Run
     method: str
     split: str
-    details: SplitResults
     share: float
 
 
@@ -124,8 +122,16 @@ class Distances:
 
     def shares(self, run: Run, method: str, distance: str) -> Shares | None:
         """Outcomes in all splits of a distance; None where they have no unknown object."""
-        splits = [split.name for split in run.splits if split.distance == distance]
-        return self._shares_in(run, method, splits)
+        key = (run.name, method, distance)
+        if key not in self._shares_by_bar:
+            splits = [split.name for split in run.splits if split.distance == distance]
+            self._shares_by_bar[key] = self._shares_in(run, method, splits)
+        return self._shares_by_bar[key]
+
+    @cached_property
+    def _shares_by_bar(self) -> dict[tuple[str, str, str], Shares | None]:
+        """The outcomes that were computed so far, by run, method and distance."""
+        return {}
 
     def all_shares(self, run: Run, method: str) -> Shares | None:
         """Outcomes in all splits; None where they have no unknown object."""
@@ -136,11 +142,11 @@ class Distances:
         counts = dict.fromkeys(OUTCOMES.values(), 0)
         images = 0
         for split in splits:
-            details = run.details(split, method)
-            images += details.share_images(METRICS["r_u"]) or 0
-            values = details.of_group("open_set")
+            recall = run.result(split, method, METRICS["r_u"])
+            if recall is not None:
+                images += recall.images or 0
             for key, outcome in OUTCOMES.items():
-                counts[outcome] += int(values.get(key) or 0)
+                counts[outcome] += int(run.value(split, method, "open_set", key) or 0)
         objects = sum(counts.values())
         if not objects:
             return None
@@ -304,11 +310,8 @@ class Distances:
 
     def _categories(self, bar: Bar) -> set[str]:
         """Categories of the unknown objects of a bar."""
-        categories: set[str] = set()
-        for split in bar.run.splits:
-            if split.distance == bar.distance:
-                categories.update(bar.run.details(split.name, bar.method).by_category)
-        return categories
+        splits = [split.name for split in bar.run.splits if split.distance == bar.distance]
+        return set(bar.run.categories(splits, bar.method))
 
     def _worst_bar(self) -> Bar | None:
         """The bar of the nearest distance with the largest misclassified share."""
@@ -325,8 +328,8 @@ class Distances:
         if bar is None:
             return None
         for split in bar.run.splits:
-            has_objects = bar.run.details(split.name, bar.method).of_group("open_set")
-            if split.distance == bar.distance and has_objects.get("unknown_objects"):
+            objects = bar.run.value(split.name, bar.method, "open_set", "unknown_objects")
+            if split.distance == bar.distance and objects:
                 return bar.run, split.name, bar.method
         return None
 
@@ -426,14 +429,14 @@ class Distances:
             return None
         by_name = sorted(candidates, key=lambda candidate: (candidate.run.name, candidate.split))
         worst = max(by_name, key=lambda candidate: candidate.share)
-        images = worst.details.groups["images"]
-        bracket = _bracket(images.intervals.get("as_known"))
+        images = worst.run.group(worst.split, worst.method, "images")
+        bracket = _bracket(images["as_known"].interval)
         rank = ""
         if len(candidates) > 1:
             rank = f" (the highest of {len(candidates)} pairs of run and split)"
         return (
             f"{worst.run.full_title} detects a known class in {100 * worst.share:.0f}%{bracket} of "
-            f"the {images.values['images']:,} images of {worst.split}, "
+            f"the {images['images'].value:,} images of {worst.split}, "
             f"in which no box of an unknown object counts{rank} "
             f"(method: {worst.run.label(worst.method)})."
         )
@@ -443,11 +446,10 @@ class Distances:
         splits = []
         for run, method in self.compared:
             for split in run.splits:
-                details = run.details(split.name, method)
-                share = details.of_group("images").get("as_known")
-                objects = details.of_group("open_set").get("unknown_objects")
+                share = run.value(split.name, method, "images", "as_known")
+                objects = run.value(split.name, method, "open_set", "unknown_objects")
                 if share is not None and not objects:
-                    splits.append(SplitWithoutBoxes(run, method, split.name, details, share))
+                    splits.append(SplitWithoutBoxes(run, method, split.name, share))
         return splits
 
     def _trend(self) -> str | None:
@@ -571,7 +573,7 @@ class Distances:
         for run, _ in self.compared:
             for split in run.splits:
                 counts = [
-                    run.details(split.name, method).of_group("open_set").get("unknown_objects")
+                    run.value(split.name, method, "open_set", "unknown_objects")
                     for method in methods
                 ]
                 if all(counts):
@@ -622,8 +624,8 @@ def _compared(
 
 def _gain(run: Run, split: str, method: str, reference: str) -> float:
     """Difference of two methods in the share of a split's unknown objects that is found."""
-    recall = run.details(split, method).of_group("open_set")["r_u"] or 0
-    reference_recall = run.details(split, reference).of_group("open_set")["r_u"] or 0
+    recall = run.value(split, method, "open_set", "r_u") or 0
+    reference_recall = run.value(split, reference, "open_set", "r_u") or 0
     return recall - reference_recall
 
 

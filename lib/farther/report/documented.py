@@ -121,10 +121,10 @@ def parameters(run: Run, method: str) -> dict[str, Any]:
         "τ": None,
         "ID above τ (%)": None,
     }
-    results = run.method(method)
-    if results is not None:
-        cells["τ"] = f"{results.tau:.6g}"
-        cells["ID above τ (%)"] = results.id_regions_kept
+    threshold = run.group("", method, "threshold")
+    if threshold:
+        cells["τ"] = f"{threshold['tau'].value:.6g}"
+        cells["ID above τ (%)"] = threshold["id_regions_kept"].value
     return cells
 
 

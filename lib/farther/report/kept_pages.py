@@ -59,6 +59,8 @@ def key_of_run(run: Run, results: AllResults) -> str:
 def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
     """Files and folders that the page and the scripts of a run are made from, without images."""
     files = RunFiles(run.name, run.benchmark, artifacts)
+    yield files.long_table
+    yield files.description
     yield files.evaluation
     yield files.results
     yield files.metrics

@@ -172,7 +172,7 @@ def of_part(links: GalleryLinks, view: View, part: str, run: Run) -> str:
         outcome = part
     source = ""
     if outcome in ("covered", "uncovered") and run.first_source is not None:
-        source, _ = run.first_source
+        source = run.first_source
     return links.to(View(view.split, view.method, source, outcomes=[outcome], count=view.count))
 
 

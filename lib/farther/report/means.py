@@ -14,13 +14,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.evaluation.groups import GROUPS
-from farther.evaluation.results import MeanOverSplits, SplitResults
+from farther.evaluation.long_table import Result
+from farther.evaluation.results import Number
 from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.statistics import bootstrap
 from farther.report.distances import panel_titles
 from farther.report.power import images_to_halve, replicates
-from farther.report.results import DISTANCES, VALUES, Run, cell, not_significant, with_best
+from farther.report.results import (
+    AVERAGED,
+    DISTANCES,
+    VALUES,
+    Run,
+    cell,
+    cell_of,
+    not_significant,
+    with_best,
+)
 from farther.report.tables import ResultTable
 
 #: What happens to unknown objects, then how well detections are separated.
@@ -112,7 +121,7 @@ def _cells_at(
 ) -> Iterator[dict[str, Any]]:
     """Cells of the run that has means of a method at a distance; without values where none has."""
     for means in run_means:
-        if distance in means.by_method.get(method, {}):
+        if means.run.has_means(distance, method):
             yield from means.cells(method, distance, metrics)
             return
     for metric in metrics:
@@ -132,51 +141,55 @@ class RunMeans:
     artifacts: Path
 
     @cached_property
-    def by_method(self) -> dict[str, dict[str, MeanOverSplits]]:
-        """Method → distance → means."""
-        return {method: dict(self.run.means(method)) for method in self.run.methods}
-
-    @cached_property
     def distances(self) -> list[str]:
         """The distances with means, the nearest first."""
-        with_means: set[str] = set()
-        for by_distance in self.by_method.values():
-            with_means.update(by_distance)
-        return [distance for distance in DISTANCES if distance in with_means]
+        with_means = []
+        for distance in DISTANCES:
+            if any(self.run.has_means(distance, method) for method in self.run.methods):
+                with_means.append(distance)
+        return with_means
 
     @property
     def defined(self) -> set[str]:
         """Metrics with any defined mean."""
         metrics = set()
-        for by_distance in self.by_method.values():
-            for mean in by_distance.values():
-                for name, value in mean.values.items():
-                    if value is not None:
-                        metrics.add(name)
+        for metric in AVERAGED:
+            if any(self._means(distance, metric) for distance in self.distances):
+                metrics.add(metric.name)
         return metrics
+
+    def _means(self, distance: str, metric: Metric) -> dict[str, Result]:
+        """Method → its mean at a distance; methods without are left out."""
+        means = {}
+        for method in self.run.methods:
+            mean = self.run.mean(distance, method, metric)
+            if mean is not None and mean.value is not None:
+                means[method] = mean
+        return means
 
     def cells(
         self, method: str, distance: str, metrics: Sequence[Metric]
     ) -> Iterator[dict[str, Any]]:
         """The cells of a method at a distance, without the labels of their row and column."""
-        mean = self.by_method[method][distance]
-        details = [self.run.details(split, method) for split in mean.splits]
-        images = sum(self.run.images(split) for split in mean.splits)
+        splits = self.run.splits_at(distance)
+        images = sum(self.run.images(split) for split in splits)
+        objects = [self.run.value(name, method, "open_set", "unknown_objects") for name in splits]
+        detections = [self.run.value(name, method, "ood", "ood_regions") for name in splits]
         counts = {
             "benchmark": self.run.benchmark,
             "images": images or None,
-            "objects": _sum_counts(details, "open_set", "unknown_objects"),
-            "detections": _sum_counts(details, "ood", "ood_regions"),
+            "objects": _sum_of(objects),
+            "detections": _sum_of(detections),
         }
         for metric in metrics:
-            interval = mean.intervals.get(metric.name)
-            reason = mean.no_interval.get(metric.name, "")
-            row = {**counts, **cell(metric, mean.values.get(metric.name), interval, reason)}
-            group = GROUPS[metric.group]
-            row["is_few"] = any(group.is_from_few(split, self.run.few) for split in details)
+            mean = self.run.mean(distance, method, metric)
+            row = {**counts, **cell_of(metric, mean)}
+            row["is_few"] = any(
+                self.run.is_from_few(split, method, metric.group) for split in splits
+            )
             row["is_tied"] = (method, distance, metric.name) in self._tied
             row["halved"] = None
-            if interval and images:
+            if mean is not None and mean.interval and images:
                 row["halved"] = images_to_halve(images)
             yield row
 
@@ -192,36 +205,32 @@ class RunMeans:
         tied: set[tuple[str, str, str]] = set()
         for distance in self.distances:
             for name in SHOWN:
-                means = self._means_with_replicates(distance, name, replicates_by_split)
-                for method in self._not_worse(METRICS[name], means):
+                metric = METRICS[name]
+                means = self._means_with_replicates(distance, metric, replicates_by_split)
+                for method in self._not_worse(metric, means):
                     tied.add((method, distance, name))
         return tied
 
     def _means_with_replicates(
         self,
         distance: str,
-        metric: str,
+        metric: Metric,
         replicates_by_split: Mapping[str, Mapping[str, pl.DataFrame]],
     ) -> dict[str, _Mean]:
         """Method → its mean of a metric at a distance; methods without replicates are left out."""
         means = {}
-        for method, by_distance in self.by_method.items():
-            if distance not in by_distance:
+        splits = self.run.splits_at(distance)
+        for method, mean in self._means(distance, metric).items():
+            frames = [replicates_by_split[split].get(method, pl.DataFrame()) for split in splits]
+            if any(metric.name not in frame.columns for frame in frames):
                 continue
-            mean = by_distance[distance]
-            value = mean.values.get(metric)
-            frames = [
-                replicates_by_split[split].get(method, pl.DataFrame()) for split in mean.splits
-            ]
-            if value is None or any(metric not in frame.columns for frame in frames):
-                continue
-            per_split = [frame[metric].to_numpy() for frame in frames]
-            means[method] = _Mean(value, np.mean(per_split, axis=0))
+            per_split = [frame[metric.name].to_numpy() for frame in frames]
+            means[method] = _Mean(float(mean.value or 0.0), np.mean(per_split, axis=0))
         return means
 
     def _not_worse(self, metric: Metric, means: Mapping[str, _Mean]) -> Iterator[str]:
         """Methods that are not significantly different from the best one."""
-        if not means or self.run.evaluation is None:
+        if not means or self.run.description is None:
             return
         values = {method: mean.value for method, mean in means.items()}
         if metric.higher_is_better is False:
@@ -232,7 +241,7 @@ class RunMeans:
             best,
             values,
             {method: mean.replicates for method, mean in means.items()},
-            self.run.evaluation.settings.comparisons,
+            self.run.description.settings.comparisons,
         )
         for method, difference in differences.items():
             if not_significant(difference["interval"], difference["p"]):
@@ -247,7 +256,6 @@ class _Mean:
     replicates: np.ndarray
 
 
-def _sum_counts(details: Sequence[SplitResults], group: str, count: str) -> int | None:
-    """Sum of a count of a group of metrics over splits; None where it is 0 or unknown."""
-    counts = [int(split.of_group(group).get(count) or 0) for split in details]
-    return sum(counts) or None
+def _sum_of(counts: Sequence[Number]) -> int | None:
+    """Sum of a count over splits; None where it is 0 or unknown."""
+    return sum(int(count or 0) for count in counts) or None

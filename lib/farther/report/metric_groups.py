@@ -13,10 +13,9 @@ import polars as pl
 
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import GroupTable
-from farther.evaluation.results import Evaluation, Interval, MetricValues
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing
-from farther.report.results import VALUES, Run, cell
+from farther.report.results import VALUES, Run, cell_of
 from farther.report.tables import ResultTable, has_no_objects
 
 #: Quality of classifiers and of detectors of boxes in the table of costs.
@@ -25,9 +24,6 @@ DETECTOR_QUALITY = ("map50", "map")
 
 #: Metrics of a method in the table of costs.
 COSTS = ("false_alarms", "id_flagged")
-
-#: Metrics of the detector whose intervals have another name in `closed_set`.
-CLOSED_SET_NAMES = {"map50": "ap50", "map": "ap"}
 
 #: Heading of the ID test split among splits.
 ID_IMAGES = "ID test images"
@@ -81,7 +77,7 @@ def cost_tables(name: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
         runs: Runs on one benchmark.
     """
     for whole_images in (True, False):
-        runs_of_kind = [run for run in runs if run.whole_images == whole_images and run.evaluation]
+        runs_of_kind = [run for run in runs if run.whole_images == whole_images and run.description]
         if not runs_of_kind:
             continue
         quality = CLASSIFIER_QUALITY if whole_images else DETECTOR_QUALITY
@@ -107,51 +103,29 @@ def _cost_cells(run: Run, names: Sequence[str]) -> pl.DataFrame:
 
     None is marked as the best, as τ sets the number of false alarms.
     """
-    evaluation = run.evaluation
-    if evaluation is None:
-        return pl.DataFrame(schema={**VALUES, "detector": pl.String})
-    id_split = evaluation.settings.id_split
-    counts = evaluation.splits[id_split]
+    id_split = run.id_split or ""
     description: dict[str, Any] = {
         "run": run.name,
         "benchmark": run.benchmark,
         "split": id_split,
         "split_title": ID_IMAGES,
-        "images": counts.images,
-        "objects": counts.objects,
-        "detections": counts.regions,
-        "is_few": counts.images < run.few,
+        "images": run.id_images,
+        "objects": run.count(id_split, "objects"),
+        "detections": run.count(id_split, "regions"),
+        "is_few": run.id_images < run.few,
+    }
+    quality = {
+        name: run.results.table.values(METRICS[name].group, split=id_split).get(METRICS[name].key)
+        for name in names
     }
     rows = []
     for method in run.methods:
-        costs = evaluation.methods[method].costs
-        intervals = {**_quality_intervals(evaluation), **costs.intervals}
-        no_interval = {**_quality(evaluation).no_interval, **costs.no_interval}
         labels = {"method": method, "label": run.label(method), "family": run.family(method)}
+        costs = run.group(id_split, method, "costs")
         for name in names:
-            if name in COSTS:
-                value = costs.values[name]
-            else:
-                value = run.detector.get(name)
-            reason = no_interval.get(CLOSED_SET_NAMES.get(name, name), "")
-            printed = cell(METRICS[name], value, intervals.get(name), reason)
-            rows.append({**description, **labels, **printed})
+            result = costs[METRICS[name].key] if name in COSTS else quality[name]
+            rows.append({**description, **labels, **cell_of(METRICS[name], result)})
     return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
-
-
-def _quality(evaluation: Evaluation) -> MetricValues:
-    """The detector's quality on ID test images."""
-    return evaluation.classifier or evaluation.closed_set
-
-
-def _quality_intervals(evaluation: Evaluation) -> dict[str, Interval]:
-    """95% intervals of the detector's quality on ID test images, by metric of the report."""
-    if evaluation.classifier is not None:
-        return dict(evaluation.classifier.intervals)
-    intervals = dict(evaluation.closed_set.intervals)
-    for name, closed_set_name in CLOSED_SET_NAMES.items():
-        intervals[name] = intervals.get(closed_set_name)
-    return intervals
 
 
 def parts(run: Run, method: str) -> Iterator[Listing]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from farther.evaluation.recovery import RecoveredObjects, SourceResults
+from farther.evaluation.long_table import Result, Results
 from farther.report.results import Run
 
 #: Counts of an evaluation → outcome of an unknown object, in the order in which bars stack them.
@@ -115,33 +115,42 @@ class OutcomeShares:
 
 def coverage_at_distance(run: Run, distance: str) -> Coverage | None:
     """What a run's proposals cover in all splits of a distance; None where that is not measured."""
-    if run.first_source is None:
+    source = run.first_source
+    if source is None:
         return None
-    name, source = run.first_source
-    return _coverage(name, source, source.distances.get(distance))
+    part = f"source={source}, distance={distance}"
+    return _coverage(run, source, run.results.table.values("proposals", part=part))
 
 
 def coverage_in_split(run: Run, split: str) -> Coverage | None:
     """What a run's proposals cover in a split; None where that is not measured."""
-    if run.first_source is None:
+    source = run.first_source
+    if source is None:
         return None
-    name, source = run.first_source
-    return _coverage(name, source, source.splits.get(split))
+    part = f"source={source}"
+    return _coverage(run, source, run.results.table.values("proposals", split=split, part=part))
 
 
-def _coverage(
-    name: str, source: SourceResults, objects: RecoveredObjects | None
-) -> Coverage | None:
+def alarms_of_source(run: Run) -> float | None:
+    """False alarms per ID image of the first source of a run's proposals; None without one."""
+    part = f"source={run.first_source}"
+    values = run.results.table.values("proposals", split=run.id_split or "", part=part)
+    return float(values["alarms"].value or 0.0) if "alarms" in values else None
+
+
+def _coverage(run: Run, source: str, objects: Results) -> Coverage | None:
     """What a source of proposals covers of some objects; None without them."""
-    if objects is None:
+    if not objects:
         return None
+    covered = objects.get("recovered", Result(None))
+    uncovered = objects.get("still_missed", Result(None))
     return Coverage(
-        source=name,
-        share=objects.values.get("recovered") or 0.0,
-        interval=objects.intervals.get("recovered"),
-        uncovered=objects.values.get("still_missed") or 0.0,
-        uncovered_interval=objects.intervals.get("still_missed"),
-        alarms=source.alarms,
+        source=source,
+        share=covered.value or 0.0,
+        interval=covered.interval,
+        uncovered=uncovered.value or 0.0,
+        uncovered_interval=uncovered.interval,
+        alarms=alarms_of_source(run) or 0.0,
     )
 
 

@@ -293,9 +293,8 @@ def _columns(methods: MethodsByRuns) -> list[Column]:
 def _has_distance(methods: MethodsByRuns, distance: str) -> bool:
     """True if any method of any run has means at a distance."""
     for run in methods.runs:
-        for method in run.methods:
-            if distance in run.means(method):
-                return True
+        if any(run.has_means(distance, method) for method in run.methods):
+            return True
     return False
 
 
@@ -303,12 +302,9 @@ def _values(run: Run, distance: str, metric: Metric) -> dict[str, float]:
     """Method → its mean over the splits of a distance in a run, where it is defined."""
     values = {}
     for method in run.methods:
-        mean = run.means(method).get(distance)
-        if mean is None:
-            continue
-        value = mean.values.get(metric.name)
-        if value is not None:
-            values[method] = float(value)
+        mean = run.mean(distance, method, metric)
+        if mean is not None and mean.value is not None:
+            values[method] = float(mean.value)
     return values
 
 

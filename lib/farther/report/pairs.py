@@ -98,18 +98,23 @@ def pairs(distances: Distances) -> Iterator[Pair]:
 
 def _are_on_the_same_images(first: Run, second: Run) -> bool:
     """Whether the OOD images and the resamples of two runs are the same."""
-    if first.benchmark != second.benchmark or first.evaluation is None or second.evaluation is None:
+    if (
+        first.benchmark != second.benchmark
+        or first.description is None
+        or second.description is None
+    ):
         return False
-    if first.evaluation.bootstrap != second.evaluation.bootstrap:
+    if first.description.bootstrap != second.description.bootstrap:
         return False
-    if first.evaluation.settings.seed != second.evaluation.settings.seed:
+    if first.description.settings.seed != second.description.settings.seed:
         return False
     for split in first.splits:
-        if split.name not in first.counts or split.name not in second.counts:
+        inputs_of_first = first.description.inputs.get(split.name)
+        inputs_of_second = second.description.inputs.get(split.name)
+        if inputs_of_first is None or inputs_of_second is None:
             return False
         for table in ("images", "readable"):
-            digest = first.counts[split.name].inputs[table]
-            if digest != second.counts[split.name].inputs[table]:
+            if inputs_of_first[table] != inputs_of_second[table]:
                 return False
     return True
 

@@ -133,14 +133,14 @@ def _size(
         run, split, metric: The row.
         frames: Replicates of each method in the split.
     """
-    if run.evaluation is None:
+    if run.description is None:
         return None
     values = {}
     replicates_by_method = {}
     for method, frame in frames.items():
-        value = run.details(split, method).value(METRICS[metric])
-        if value is not None and metric in frame.columns:
-            values[method] = value
+        result = run.result(split, method, METRICS[metric])
+        if result is not None and result.value is not None and metric in frame.columns:
+            values[method] = result.value
             replicates_by_method[method] = frame[metric].to_numpy()
 
     pairs = list(combinations(replicates_by_method.values(), 2))
@@ -151,7 +151,7 @@ def _size(
             differences.append(smallest_difference(first, second))
     if not differences:
         return None
-    apart = significant_pairs(values, replicates_by_method, run.evaluation.settings.comparisons)
+    apart = significant_pairs(values, replicates_by_method, run.description.settings.comparisons)
     return {
         "benchmark": run.benchmark,
         "benchmark_title": run.benchmark_title,

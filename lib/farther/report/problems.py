@@ -82,11 +82,12 @@ def _image_doubts(run: Run) -> Iterator[str]:
     """Splits without images, and images that a run failed on."""
     empty = []
     failed = []
-    for split, counts in run.counts.items():
-        if not counts.images:
+    for split in run.tested_splits:
+        if not run.images(split):
             empty.append(split)
-        if counts.failed_images:
-            failed.append(f"{counts.failed_images:,} in {split}")
+        failed_images = run.count(split, "failed_images")
+        if failed_images:
+            failed.append(f"{failed_images:,} in {split}")
     if empty:
         yield f"{run.full_title}: no image in {with_and(empty)}."
     if failed:
@@ -101,8 +102,8 @@ def _chosen_on_test(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
         "t*": threshold_settings.get("split"),
         "τ": (params.get("fit") or {}).get("calibration_split"),
     }
-    if run.evaluation is not None:
-        calibration_split = run.evaluation.settings.calibration_split
+    if run.description is not None:
+        calibration_split = run.description.settings.calibration_split
         split_of_choice["the thresholds of self-awareness"] = calibration_split
 
     tested = {run.id_split, *(split.name for split in run.splits)}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,22 @@ from farther import curation, methods
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.recovery import RecoveredRun, SourceResults, read_recovered
+from farther.evaluation.long_table import Result, Results
+from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
     Evaluation,
     FittedMethod,
-    FromBest,
-    MeanOverSplits,
     MethodResults,
-    SplitCounts,
+    Number,
+    RunDescription,
     SplitResults,
-    read_evaluation,
 )
+from farther.evaluation.stored_results import StoredResults
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import ABSENT, RATE_DECIMALS, interval_text, percent, rate
 from farther.report.replicates import Replicates
-from farther.tables.files import inside
 from farther.tables.regions import OUTPUTS
-from farther.tables.schema import read_typed
 
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")
@@ -51,6 +49,9 @@ OOD = _compared_metrics("ood")
 OPEN_SET = _compared_metrics("open_set")
 
 SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
+
+#: Metrics with means over the splits of a distance.
+AVERAGED = tuple(metric for metric in METRICS.values() if metric.averaged)
 
 #: Metrics that methods are compared by: those with charts.
 CHARTED = tuple(METRICS[name] for name in COMPARED)
@@ -91,9 +92,6 @@ VALUES: dict[str, type[pl.DataType]] = {
     "split_title": pl.String,
 }
 
-#: (split, method) → metric → fraction, None where it is not defined.
-StoredValues = Mapping[tuple[str, str], Mapping[str, float | None]]
-
 
 @dataclass(frozen=True)
 class OodTestSplit:
@@ -122,16 +120,12 @@ class Run:
     Args:
         name, benchmark, adapter, weights: As in params.yaml.
         splits: The benchmark's OOD test splits, by dataset, the nearest first.
-        detector: Metrics of the detector itself; {} where the run is not evaluated.
-        evaluation: All details (`evaluation/<run>.json`); None where they are not on this machine.
-        values: One row per split, method and metric, in this order; columns `VALUES`. See
-            `with_values`.
+        results: All that was measured, read when it is needed.
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW_OBJECTS`.
-        kinds: Method → its kind, see `farther.report.kinds`.
-        recovered: Results of its proposals; None where it has none, or they are not on this
-            machine.
+        kinds: Method → its kind, see `farther.report.kinds`, in the order of params.yaml; {} for
+            all methods that have values.
         replicates: Reads its tables of bootstrap replicates.
     """
 
@@ -140,54 +134,57 @@ class Run:
     adapter: str
     weights: str
     splits: tuple[OodTestSplit, ...]
-    detector: Mapping[str, Any]
-    evaluation: Evaluation | None
-    values: pl.DataFrame = field(default_factory=partial(pl.DataFrame, schema=VALUES))
+    results: StoredResults = field(compare=False, repr=False)
     title: str = ""
     known_title: str = ""
     few: int = FEW_OBJECTS
     kinds: Mapping[str, str] = field(default_factory=dict)
-    recovered: RecoveredRun | None = None
     replicates: Replicates = field(default_factory=Replicates, compare=False, repr=False)
 
-    def with_values(self, stored: StoredValues) -> Run:
-        """The run with its values.
+    @property
+    def detector(self) -> Mapping[str, float | None]:
+        """Metrics of the detector itself; {} where the run is not evaluated."""
+        return self.results.detector
 
-        Args:
-            stored: (split, method) → metric → fraction, None where it is not defined. Metrics that
-                are absent there are taken from the details.
-        """
-        method_names = dict.fromkeys(method for _, method in stored)
-        return replace(self, values=self._values(method_names, SHOWN, stored))
+    @property
+    def description(self) -> RunDescription | None:
+        """How it was evaluated; None where that is not on this machine."""
+        return self.results.description
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """All details that are no values, too; None where they are not on this machine."""
+        return self.results.evaluation
+
+    @property
+    def recovered(self) -> RecoveredRun | None:
+        """Results of its proposals; None where it has none, or they are not on this machine."""
+        return self.results.recovered
+
+    @cached_property
+    def values(self) -> pl.DataFrame:
+        """One row per split, method and metric of `SHOWN`, in this order; columns `VALUES`."""
+        return self._values(SHOWN)
 
     def values_of(self, metrics: Sequence[Metric]) -> pl.DataFrame:
         """Rows like those of `values` of further metrics; splits without any value are left out."""
-        rows = self._values(self.methods, metrics, {})
-        return rows.filter(pl.col("value").is_not_null().any().over("split"))
+        return self._values(metrics).filter(pl.col("value").is_not_null().any().over("split"))
 
-    def _values(
-        self, method_names: Iterable[str], metrics: Sequence[Metric], stored: StoredValues
-    ) -> pl.DataFrame:
+    def _values(self, metrics: Sequence[Metric]) -> pl.DataFrame:
         """Rows with the columns `VALUES`, one per split, method and metric."""
         rows: list[dict[str, Any]] = []
         for split in self.splits:
-            for method in method_names:
-                stored_values = stored.get((split.name, method), {})
-                rows += self._rows(split, method, metrics, stored_values)
+            for method in self.methods:
+                rows += self._rows(split, method, metrics)
 
         frame = with_best(pl.DataFrame(rows, schema=VALUES))
         is_compared = ~pl.col("is_best") & ~pl.col("is_few")
         return frame.with_columns(is_tied=pl.col("is_tied") & is_compared)
 
     def _rows(
-        self,
-        split: OodTestSplit,
-        method: str,
-        metrics: Sequence[Metric],
-        stored_values: Mapping[str, float | None],
+        self, split: OodTestSplit, method: str, metrics: Sequence[Metric]
     ) -> list[dict[str, Any]]:
         """Rows of a method on a split, one per metric."""
-        details = self.details(split.name, method)
         description: dict[str, Any] = {
             "run": self.name,
             "benchmark": self.benchmark,
@@ -198,22 +195,52 @@ class Run:
             "method": method,
             "label": self.label(method),
             "family": self.family(method),
-            "images": None,
-            "objects": details.of_group("open_set").get("unknown_objects"),
-            "detections": details.of_group("ood").get("ood_regions"),
+            "images": self.images(split.name) if self.has_split(split.name) else None,
+            "objects": self.value(split.name, method, "open_set", "unknown_objects"),
+            "detections": self.value(split.name, method, "ood", "ood_regions"),
         }
-        if split.name in self.counts:
-            description["images"] = self.images(split.name)
-
+        from_best = self.results.table.from_best(split.name, method)
         rows = []
         for metric in metrics:
-            value = stored_values.get(metric.name, details.value(metric))
-            reason = details.why_no_interval(metric)
-            row = {**description, **cell(metric, value, details.interval(metric), reason)}
-            row["is_few"] = GROUPS[metric.group].is_from_few(details, self.few)
-            row["is_tied"] = _is_tied(method, details.against_best.get(metric.name))
+            result = self.result(split.name, method, metric)
+            row = {**description, **cell_of(metric, result)}
+            row["is_few"] = self.is_from_few(split.name, method, metric.group)
+            row["is_tied"] = False
+            if metric.name in from_best and from_best[metric.name].best != method:
+                row["is_tied"] = not from_best[metric.name].is_significant
             rows.append(row)
         return rows
+
+    def group(self, split: str, method: str, group: str) -> Results:
+        """Values and counts of a group of metrics by their keys; {} where it does not apply."""
+        return self.results.table.values(group, split=split, method=method)
+
+    def result(self, split: str, method: str, metric: Metric) -> Result | None:
+        """A metric of a method on a split; None where it was not measured."""
+        return self.group(split, method, metric.group).get(metric.key)
+
+    def value(self, split: str, method: str, group: str, key: str) -> Number:
+        """A value or count of a group of metrics; None where it was not measured."""
+        result = self.group(split, method, group).get(key)
+        return None if result is None else result.value
+
+    def categories(self, splits: Sequence[str], method: str) -> list[str]:
+        """Categories of the unknown objects of some splits."""
+        is_category = pl.col("part").str.starts_with("category=")
+        rows = self.results.table.frame.filter(
+            pl.col("split").is_in(splits), is_category, method=method, metric="unknown_objects"
+        )
+        return rows["part"].str.strip_prefix("category=").unique(maintain_order=True).to_list()
+
+    def is_from_few(self, split: str, method: str, group: str) -> bool:
+        """Whether metrics of a group come from fewer than `few` detections, objects or images."""
+        metric_group = GROUPS[group]
+        if not metric_group.sizes:
+            return False
+        counts = self.group(split, method, metric_group.counted_in)
+        return metric_group.is_from_few(
+            {key: counts[key].value for key in metric_group.sizes if key in counts}, self.few
+        )
 
     @property
     def full_title(self) -> str:
@@ -235,15 +262,16 @@ class Run:
         kind = pl.col("method").replace_strict(self.kinds, default=POST_HOC, return_dtype=pl.String)
         return values.with_columns(kind=kind)
 
-    @property
+    @cached_property
     def methods(self) -> list[str]:
         """Methods that have values, in the order of params.yaml."""
-        return self.values["method"].unique(maintain_order=True).to_list()
+        with_values = self.results.table.methods
+        return [name for name in self.kinds or with_values if name in with_values]
 
     @property
     def is_evaluated(self) -> bool:
         """True if any method has values."""
-        return not self.values.is_empty()
+        return bool(self.splits and self.methods)
 
     @property
     def whole_images(self) -> bool:
@@ -258,37 +286,41 @@ class Run:
     @property
     def not_applicable(self) -> dict[str, str]:
         """Method → why it does not apply to this detector."""
-        if self.evaluation is None:
+        if self.description is None:
             return {}
-        return self.evaluation.not_applicable
+        return self.description.not_applicable
 
     @property
     def id_split(self) -> str | None:
         """The ID test split; None where the details are not on this machine."""
-        if self.evaluation is None:
+        if self.description is None:
             return None
-        return self.evaluation.settings.id_split
+        return self.description.settings.id_split
+
+    @cached_property
+    def first_source(self) -> str | None:
+        """The first source of its proposals by name; None where it has none."""
+        return min(self.results.table.parts("source"), default=None)
 
     @property
-    def counts(self) -> dict[str, SplitCounts]:
-        """Counts of each split; {} where the details are not on this machine."""
-        if self.evaluation is None:
-            return {}
-        return self.evaluation.splits
+    def tested_splits(self) -> list[str]:
+        """The ID split and OOD splits that were tested; [] where that is not on this machine."""
+        return [split for split in self.results.table.splits if self.has_split(split)]
 
-    @property
-    def first_source(self) -> tuple[str, SourceResults] | None:
-        """Name and results of the first source of its proposals by name; None where it has none."""
-        if self.recovered is None or not self.recovered.sources:
+    def has_split(self, split: str | None) -> bool:
+        """Whether a split was tested; False where that is not on this machine."""
+        return split is not None and bool(self.results.table.values("split", split=split))
+
+    def count(self, split: str | None, key: str) -> Number:
+        """A count of a split that was tested, such as its images; None where it is not known."""
+        if split is None:
             return None
-        name = min(self.recovered.sources)
-        return name, self.recovered.sources[name]
+        counts = self.results.table.values("split", split=split)
+        return counts[key].value if key in counts else None
 
     def images(self, split: str | None) -> int:
         """Images of a split that were tested; 0 where the details are not on this machine."""
-        if split not in self.counts:
-            return 0
-        return self.counts[split].images
+        return int(self.count(split, "images") or 0)
 
     @property
     def id_images(self) -> int:
@@ -304,10 +336,8 @@ class Run:
         """
         names = [split.name for split in self.splits]
         if not with_known:
-            pure: Mapping[str, Any] = {}
-            if self.evaluation is not None:
-                pure = self.evaluation.self_awareness.splits
-            names = [name for name in names if name in pure]
+            values = self.results.table.values
+            names = [name for name in names if "auroc" in values("self_awareness", split=name)]
         ood_images = sum(self.images(name) for name in names)
         return f"{self.id_images:,} / {ood_images:,}"
 
@@ -321,9 +351,8 @@ class Run:
 
     def no_detection(self, split: str) -> float | None:
         """Share of the images of a split without a detection above the operating threshold."""
-        if split not in self.counts:
-            return None
-        return self.counts[split].no_detection
+        share = self.count(split, "no_detection")
+        return None if share is None else float(share)
 
     def method(self, name: str) -> MethodResults | None:
         """All that was measured with a method; None where that is not on this machine."""
@@ -331,12 +360,20 @@ class Run:
             return None
         return self.evaluation.methods.get(name)
 
-    def means(self, method: str) -> dict[str, MeanOverSplits]:
-        """Distance → means of a method over its splits; {} where they are not on this machine."""
-        results = self.method(method)
-        if results is None:
-            return {}
-        return results.means
+    def mean(self, distance: str, method: str, metric: Metric) -> Result | None:
+        """A method's mean of a metric over the splits of a distance; None where it has none."""
+        table = self.results.table
+        means = table.values(metric.group, method=method, part=f"distance={distance}")
+        return means.get(metric.key)
+
+    def has_means(self, distance: str, method: str) -> bool:
+        """Whether a method has means over the splits of a distance."""
+        return any(self.mean(distance, method, metric) is not None for metric in AVERAGED)
+
+    def splits_at(self, distance: str) -> list[str]:
+        """The OOD test splits of a distance that were tested."""
+        names = {split.name for split in self.splits if split.distance == distance}
+        return [split for split in self.tested_splits if split in names]
 
     def details(self, split: str, method: str) -> SplitResults:
         """All that was measured with a method in a split; empty where it is not on this machine."""
@@ -347,10 +384,9 @@ class Run:
 
     def fitted(self, method: str) -> FittedMethod:
         """The fitted method; only its name where the details are not on this machine."""
-        results = self.method(method)
-        if results is None:
+        if self.description is None or method not in self.description.fitted:
             return FittedMethod(name=method)
-        return results.fitted
+        return self.description.fitted[method]
 
     def label(self, method: str) -> str:
         """Title of a method in tables of this run.
@@ -451,7 +487,11 @@ def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
     for section in ("detectors", "benchmarks", "methods"):
         if not isinstance(params.get(section), Mapping):
             raise ParameterError(f"params.yaml: no section {section!r}")
-    runs = [read_run(name, params, artifacts) for name in params["detectors"]]
+    splits_by_benchmark: dict[str, tuple[OodTestSplit, ...]] = {}
+    runs = []
+    for name in params["detectors"]:
+        run = _read_run(name, params, artifacts, splits_by_benchmark)
+        runs.append(run)
 
     # Runs of one title on one benchmark are distinguished by their names.
     runs_of_title = Counter(run.full_title for run in runs)
@@ -476,6 +516,22 @@ def read_evaluated_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]
 
 def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     """One run; see `read_runs`."""
+    return _read_run(name, params, artifacts, {})
+
+
+def _read_run(
+    name: str,
+    params: Mapping[str, Any],
+    artifacts: Path,
+    splits_by_benchmark: dict[str, tuple[OodTestSplit, ...]],
+) -> Run:
+    """One run; see `read_runs`.
+
+    Args:
+        name, params, artifacts: The run's name, and where it is.
+        splits_by_benchmark: The OOD test splits of benchmarks that other runs are on; this adds
+            those of the run's own.
+    """
     detector = params["detectors"][name]
     benchmark = detector.get("benchmark")
     if benchmark not in params["benchmarks"]:
@@ -485,30 +541,24 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         )
     benchmark_entry = params["benchmarks"][benchmark]
     files = RunFiles(name, benchmark, artifacts)
-    splits = _ood_splits(benchmark, benchmark_entry, files)
+    if benchmark not in splits_by_benchmark:
+        splits_by_benchmark[benchmark] = _ood_splits(benchmark, benchmark_entry, files)
 
     kinds = {}
     for method in params["methods"]:
         kinds[method] = kind_of(params["methods"], method, detector)
-    evaluation = None
-    if files.evaluation.exists():
-        evaluation = read_evaluation(files.evaluation)
-
-    run = Run(
+    return Run(
         name=name,
         benchmark=benchmark,
         title=str(detector.get("title") or name.removeprefix(f"{benchmark}-")),
         known_title=str(benchmark_entry.get("title") or benchmark),
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
-        splits=splits,
+        splits=splits_by_benchmark[benchmark],
         few=(params.get("report") or {}).get("few", FEW_OBJECTS),
-        detector=_read_metrics(files.metrics / "detector.json"),
-        evaluation=evaluation,
+        results=StoredResults(files),
         kinds=kinds,
-        recovered=read_recovered(files),
     )
-    return run.with_values(_read_values(params["methods"], splits, files))
 
 
 def _ood_splits(
@@ -528,25 +578,16 @@ def _ood_splits(
     return tuple(splits)
 
 
-def _read_values(
-    method_names: Iterable[str], splits: Sequence[OodTestSplit], files: RunFiles
-) -> StoredValues:
-    """Metrics of `COMPARED` of each method on each split, from the files that exist."""
-    stored = {}
-    for method in method_names:
-        for split in splits:
-            file = inside(files.metrics, f"{split.name}/{method}.json")
-            if file.exists():
-                metrics = _read_metrics(file)
-                stored[split.name, method] = {name: metrics.get(name) for name in COMPARED}
-    return stored
+def cell_of(metric: Metric, result: Result | None) -> dict[str, Any]:
+    """A value of a long table as columns of `VALUES`; see `cell`.
 
-
-def _read_metrics(file: Path) -> dict[str, float | None]:
-    """The content of a file of metrics, {} where it is absent."""
-    if not file.exists():
-        return {}
-    return read_typed(dict[str, float | None], file)
+    Args:
+        metric: The metric.
+        result: Its value; None where it was not measured.
+    """
+    if result is None:
+        return cell(metric, None)
+    return cell(metric, result.value, result.interval, result.no_interval)
 
 
 def cell(
@@ -611,13 +652,6 @@ def with_best(
         is_best=((rank == 1) & differ).fill_null(value=False),
         is_second=((rank == 2) & differ).fill_null(value=False),
     )
-
-
-def _is_tied(method: str, from_best: FromBest | None) -> bool:
-    """Whether a method is not significantly different from the best one, and is another one."""
-    if from_best is None or from_best.best == method:
-        return False
-    return not_significant(from_best.interval, from_best.p)
 
 
 def not_significant(interval: Sequence[float] | None, p: float | None) -> bool:

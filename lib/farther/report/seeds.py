@@ -6,7 +6,7 @@ Its values are mean ± standard deviation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,34 @@ from farther.report.results import Run, with_best
 
 #: Metrics of `detector.json` that are averaged.
 DETECTOR = ("map50", "map", "accuracy", "accuracy_top5", "nll", "ece", "threshold")
+
+
+@dataclass(frozen=True)
+class MergedRun(Run):
+    """A row of a benchmark's tables that is not one run.
+
+    Args:
+        merged: Its values; see `Run.values`.
+    """
+
+    merged: pl.DataFrame = field(default_factory=pl.DataFrame, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, title: str, first: Run, values: pl.DataFrame) -> MergedRun:
+        """The row of several runs.
+
+        Args:
+            title: Its title.
+            first: The first of the runs.
+            values: Their values as one.
+        """
+        description = {field.name: getattr(first, field.name) for field in fields(first)}
+        return cls(**{**description, "name": title, "title": title}, merged=values)
+
+    @property
+    def values(self) -> pl.DataFrame:
+        """Its values."""
+        return self.merged
 
 
 def merge_seeds(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list[Run]:
@@ -50,7 +78,7 @@ def merge_seeds(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list
             merged_runs.append(first)
         elif len(runs_of_title) == 1:
             values = first.values.with_columns(run=pl.lit(title))
-            merged_runs.append(replace(first, name=title, title=title, values=values))
+            merged_runs.append(MergedRun.of(title, first, values))
         else:
             merged_runs.append(_mean_run(title, runs_of_title))
     return merged_runs
@@ -124,16 +152,7 @@ def _mean_run(title: str, runs: Sequence[Run]) -> Run:
         names = ", ".join(run.name for run in runs)
         raise ParameterError(f"report.seeds.{title}: {names} are on different benchmarks")
 
-    detector = {}
-    for metric, statistic in _detector_statistics(runs).items():
-        detector[metric] = statistic["mean"]
-    return replace(
-        runs[0],
-        name=title,
-        title=title,
-        values=_mean_values(title, runs),
-        detector=detector,
-    )
+    return MergedRun.of(title, runs[0], _mean_values(title, runs))
 
 
 def _mean_values(title: str, runs: Sequence[Run]) -> pl.DataFrame:

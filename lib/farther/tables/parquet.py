@@ -269,8 +269,7 @@ def _check_texts(path: str | Path, source: pa.NativeFile, file: pq.ParquetFile) 
         metadata = file.metadata.row_group(group)
         if metadata.num_rows * metadata.total_byte_size <= TEXT_BYTES:
             continue
-        for name in names:
-            size = _size_of_texts(source, group, name)
+        for name, size in _sizes_of_texts(source, group, names).items():
             if size > TEXT_BYTES:
                 problem = f"texts of {size:,} bytes; at most {TEXT_BYTES:,} are"
                 raise DataError(problem, file=path, field=name)
@@ -280,14 +279,16 @@ def _is_text(dtype: pa.DataType) -> bool:
     return pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
 
 
-def _size_of_texts(source: pa.NativeFile, group: int, name: str) -> int:
-    """Number of bytes of the decoded texts of a column in a row group."""
-    file = pq.ParquetFile(source, read_dictionary=[name], page_checksum_verification=True)
-    size = 0
-    for chunk in file.read_row_group(group, [name]).column(0).chunks:
-        lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
-        size += pc.sum(lengths).as_py() or 0
-    return size
+def _sizes_of_texts(source: pa.NativeFile, group: int, names: Sequence[str]) -> dict[str, int]:
+    """Number of bytes of the decoded texts of each column in a row group."""
+    file = pq.ParquetFile(source, read_dictionary=names, page_checksum_verification=True)
+    table = file.read_row_group(group, names, use_threads=False)
+    size_by_column = dict.fromkeys(names, 0)
+    for name in names:
+        for chunk in table.column(name).chunks:
+            lengths = pc.binary_length(chunk.dictionary).take(chunk.indices)
+            size_by_column[name] += pc.sum(lengths).as_py() or 0
+    return size_by_column
 
 
 def _leaf_paths(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from farther.evaluation.results import read_evaluation
+from farther.evaluation.stored_results import StoredResults
 from farther.metrics.errors.error_budget import KINDS
 from farther.report.charts import error_budget
 from farther.report.results import read_run
@@ -68,5 +69,5 @@ def test_a_metric_without_a_value_has_no_chart(run):
     for split in evaluation.methods["msp"].splits.values():
         for error in split.error_budget.values():
             error.values["ap_u"] = None
-    group = error_budget.unknown(replace(run, evaluation=evaluation), "msp")
+    group = error_budget.unknown(replace(run, results=StoredResults.of(evaluation)), "msp")
     assert [chart.title for chart in group.charts] == ["R_U gained", "nOSE avoided"]

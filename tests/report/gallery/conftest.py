@@ -13,6 +13,7 @@ from PIL import Image
 from tests.support.evaluations import evaluation_of
 
 from farther.evaluation.recovery import RecoveredRun, SourceResults
+from farther.evaluation.stored_results import StoredResults
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodTestSplit, Run
@@ -132,8 +133,8 @@ class Project:
             methods={method: {} for method in METHODS},
             splits={split.name: {} for split in splits},
         )
-        run = Run("net", "zoo", "yolo", "w", splits, {"threshold": 0.5}, evaluation)
-        self.run = run.with_values({(split, method): {} for split in SPLITS for method in METHODS})
+        results = StoredResults.of(evaluation)
+        self.run = Run("net", "zoo", "yolo", "w", splits, results)
 
     def make(self) -> None:
         for split, photos in SPLITS.items():
@@ -217,7 +218,8 @@ class Project:
             kind="rpn", threshold=0.5, alarms=0.2, proposals=1, splits={}, distances={}
         )
         recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
-        self.run = replace(self.run, recovered=recovered)
+        results = StoredResults.of(self.run.evaluation, recovered)
+        self.run = replace(self.run, results=results)
 
     def add_swapped(self) -> Run:
         """Another run with the same detections, whose two methods have each other's outcomes."""

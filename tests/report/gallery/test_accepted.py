@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from tests.support.evaluations import stored_results
 
 from farther.evaluation.results import AcceptedImages
 from farther.report.gallery import accepted
@@ -87,10 +88,9 @@ def test_images_that_are_not_on_this_machine_and_runs_without_detections_have_no
     ]
     assert titles == ["OOD images: photos far", "OOD images: photos near"]
     assert decided_images(run, tmp_path, ReadImages({})) == []
-    assert (
-        decided_images(replace(run, evaluation=None), evaluated / "artifacts", ReadImages({})) == []
-    )
-    assert of_run(replace(run, evaluation=None), []) is None
+    without = replace(run, results=stored_results())
+    assert decided_images(without, evaluated / "artifacts", ReadImages({})) == []
+    assert of_run(without, []) is None
 
 
 def test_the_page_shows_decision_and_rule_beside_the_pictures(

@@ -13,6 +13,7 @@ from tests.support.messages import OUTSIDE
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.results import read_evaluation
+from farther.evaluation.stored_results import StoredResults
 from farther.report.gallery.data import SplitData, folder_url
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.gallery.packing import unpacked
@@ -138,7 +139,9 @@ def test_boxes_are_parts_of_the_image(project):
 
 def test_detections_below_the_operating_threshold_are_not_there(project):
     evaluation = project.run.evaluation.model_copy(update={"threshold": 0.72})
-    data, _ = data_of(project, "wild", run=replace(project.run, evaluation=evaluation))
+    data, _ = data_of(
+        project, "wild", run=replace(project.run, results=StoredResults.of(evaluation))
+    )
     assert np.allclose(
         unpacked(data["detections"]["confidence"]) / 65535, [0.9, 0.8, 0.75], atol=1e-5
     )

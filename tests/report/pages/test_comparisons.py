@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import polars as pl
-
 from farther.report.all_results import AllResults
 from farther.report.documented import texts_of
 from farther.report.listing import Listing
@@ -17,8 +15,7 @@ def test_names_within_the_page_are_unique(seed_runs, make_run, tmp_path, read):
     other = make_run({"msp": {"auroc": 0.6, "fpr95": 0.7}, "knn": {"auroc": 0.5, "fpr95": 0.9}})
     runs = []
     for run in (*seed_runs[:2], replace(other, name="net-3")):
-        values = run.values.with_columns(run=pl.lit(run.name))
-        runs.append(replace(run, title=run.name, values=values))
+        runs.append(replace(run, title=run.name))
     texts = {name: texts_of(name, {}) for name in ("msp", "knn")}
     params = {"methods": {"msp": {}, "knn": {}}, "benchmarks": {"voc": {}}}
     results = AllResults(params, ReportSettings(), runs, tmp_path, {}, texts)

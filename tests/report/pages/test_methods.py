@@ -54,7 +54,7 @@ def test_one_run_has_one_table_of_means(tables):
 
 
 def test_detectors_and_classifiers_are_not_averaged_together(tables):
-    classifier = replace(run_of(values(confidence=0.1, knn=0.3)), detector={"accuracy": 0.5})
+    classifier = run_of(values(confidence=0.1, knn=0.3), detector={"accuracy": 0.5})
     means, gains, of_classifier = tables(*RUNS, classifier)
     assert means["Mean AUROC (%)"].to_list() == pytest.approx([0.78, 0.75, 0.65])
     assert gains["Method"].to_list() == ["Native"]

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from tests.support.evaluations import recovered_run, with_proposals
 
+from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
 from farther.report.charts import error_budget
 from farther.report.charts.distances import figure, panels
@@ -26,7 +27,12 @@ NO_LINKS = GalleryLinks("pets-net", "")
 def run(evaluated, params):
     runs = read_runs(params, evaluated / "artifacts")
     evaluated_run = next(run for run in runs if run.is_evaluated)
-    return replace(evaluated_run, recovered=recovered_run())
+    return with_recovered(evaluated_run, recovered_run())
+
+
+def with_recovered(run, recovered):
+    """The run with results of proposals."""
+    return replace(run, results=StoredResults.of(run.evaluation, recovered))
 
 
 def test_what_proposals_cover_is_a_part_of_what_is_missed(run, evaluated):
@@ -93,7 +99,7 @@ def test_a_sentence_says_what_they_cover_and_at_what_price(run, evaluated):
         "Of the near unknown objects, net (pets) misses 50%: at 0.22 false alarms per ID image, "
         "its proposals (boxes) cover 25%; 25% [10, 40] have neither a detection nor a proposal."
     )
-    without = Distances([replace(run, recovered=None)], evaluated).sentences()
+    without = Distances([with_recovered(run, None)], evaluated).sentences()
     assert not any("proposals" in text for text in without)
 
 
@@ -106,7 +112,7 @@ def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
     (name, source), *_ = run.recovered.sources.items()
     nothing = source.model_copy(update={"distances": {"far": source.distances["far"]}})
     recovered = run.recovered.model_copy(update={"sources": {name: nothing}})
-    message = content([(replace(run, recovered=recovered), "msp")], {run.name: NO_LINKS})["message"]
+    message = content([(with_recovered(run, recovered), "msp")], {run.name: NO_LINKS})["message"]
     assert message == "Proposals cover none of the unknown objects that the detectors miss."
     assert content([], {})["message"] == ""
 

@@ -159,7 +159,7 @@ def test_without_runs_there_is_no_table(compared):
 
 
 def test_a_classifier_has_no_section(make_run):
-    assert of_run(replace(make_run({}, {}), detector={"accuracy": 0.5})) is None
+    assert of_run(make_run({}, {}, {"accuracy": 0.5})) is None
 
 
 def test_the_pages_of_an_evaluated_run_and_of_the_comparison_have_its_values(

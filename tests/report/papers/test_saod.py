@@ -14,6 +14,7 @@ from farther.evaluation import image_uncertainties
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import long_table
 from farther.evaluation.results import MetricValues
+from farther.evaluation.stored_results import StoredResults
 from farther.report.papers.frames import Sources, results_of_run
 from farther.report.papers.layout import read_paper
 from farther.report.papers.printed import printed_rows
@@ -119,7 +120,7 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
     first = sources.runs[0]
     aware = first.evaluation.self_awareness.model_copy(update={"uncertainties": made})
     evaluation = evaluation_of(self_awareness=aware, splits=first.evaluation.splits)
-    run = replace(first, evaluation=evaluation)
+    run = replace(first, results=StoredResults.of(evaluation))
     frame = results_of_run(run, long_table(evaluation), sources)
 
     tables = GivenTables(frame, Sources([run], sources.params, sources.root))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from farther.evaluation.files import Roles
-from farther.evaluation.results import SplitResults
+from farther.evaluation.results import Number
 from farther.evaluation.scored_split import ScoredSide, ScoredSplit
 from farther.evaluation.weights import Weights
 from farther.metrics import ood
@@ -92,14 +92,18 @@ class MetricGroup(ABC):
         """Splits whose scores are read beside those of the ID split and of the split itself."""
         return ()
 
-    def is_from_few(self, results: SplitResults, few: int) -> bool:
+    @property
+    def counted_in(self) -> str:
+        """The group with the numbers of units on each side."""
+        return self.sizes_in or self.name
+
+    def is_from_few(self, counts: Mapping[str, Number], few: int) -> bool:
         """Whether values come from fewer than `few` of `unit`, on any side.
 
         Args:
-            results: Results of a method on a split.
+            counts: Values of `counted_in` of a method on a split.
             few: The smallest number that is enough.
         """
-        counts = results.of_group(self.sizes_in or self.name)
         for key in self.sizes:
             count = counts.get(key)
             if count is not None and count < few:

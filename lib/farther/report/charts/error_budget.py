@@ -242,9 +242,9 @@ def unknown_errors(run: Run, split: str, method: str) -> dict[str, MetricValues]
     errors = run.details(split, method).error_budget
     if not errors:
         return {}
-    if run.first_source is None:
+    if run.recovered is None or run.first_source is None:
         return errors
-    _, source = run.first_source
+    source = run.recovered.sources[run.first_source]
     with_proposals = source.methods.get(method, {}).get(split)
     if with_proposals is None:
         return errors

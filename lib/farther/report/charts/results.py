@@ -104,23 +104,18 @@ class _Bar:
 
 def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
     """Outcomes of the unknown objects of a split; None where it has none."""
-    details = run.details(split, method)
-    counts = details.of_group("open_set")
-    objects = sum(int(counts.get(key) or 0) for key in OUTCOMES)
+    counts = {key: int(run.value(split, method, "open_set", key) or 0) for key in OUTCOMES}
+    objects = sum(counts.values())
     if not objects:
         return None
     shares = {}
     for key, outcome in OUTCOMES.items():
-        shares[outcome] = (counts.get(key) or 0) / objects
-    return OutcomeShares(
-        objects,
-        shares,
-        {
-            "found": details.interval(METRICS["r_u"]),
-            "misclassified": details.interval(METRICS["nose"]),
-        },
-        coverage_in_split(run, split),
-    )
+        shares[outcome] = counts[key] / objects
+    intervals = {}
+    for outcome, name in (("found", "r_u"), ("misclassified", "nose")):
+        result = run.result(split, method, METRICS[name])
+        intervals[outcome] = None if result is None else result.interval
+    return OutcomeShares(objects, shares, intervals, coverage_in_split(run, split))
 
 
 def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGroup:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from farther.metrics.catalogue import Metric
+from farther.evaluation.long_table import Result
+from farther.metrics.catalogue import METRICS, Metric
 from farther.report import documented, linked_table, metric_groups, pairs, seeds, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import error_budget
@@ -126,7 +127,7 @@ def _runs(runs: Sequence[Run]) -> Listing:
         if has_classifiers:
             row["Accuracy (%)"] = run.detector.get("accuracy")
         row["Methods"] = len(run.methods) or None
-        row["Images tested"] = sum(counts.images for counts in run.counts.values())
+        row["Images tested"] = sum(run.images(split) for split in run.tested_splits)
         rows.append(row)
     return Listing.from_rows("Detectors on benchmarks.", rows)
 
@@ -136,9 +137,9 @@ def _classifier(run: Run) -> str:
 
     See `farther.evaluation.classifier_types`.
     """
-    if run.evaluation is None or not run.evaluation.classifier_type:
+    if run.description is None or not run.description.classifier_type:
         return ABSENT
-    return run.evaluation.classifier_type
+    return run.description.classifier_type
 
 
 def _quality(runs: Sequence[Run]) -> Iterator[Listing]:
@@ -208,13 +209,12 @@ def kinds(runs: Sequence[Run], post_hoc_methods: Mapping[str, str]) -> Listing:
 
 def _mean_cells(run: Run, method: str) -> dict[str, str]:
     """Means of the metrics of `GLANCE` at each distance."""
-    means = run.means(method)
     cells = {}
     for distance in DISTANCES:
-        if distance not in means:
+        if not run.has_means(distance, method):
             continue
-        mean = means[distance]
         for name in GLANCE:
+            mean = run.mean(distance, method, METRICS[name]) or Result(None)
             title = f"{distance.capitalize()} {heading(name)}"
-            cells[title] = percent(mean.values.get(name), mean.intervals.get(name))
+            cells[title] = percent(mean.value, mean.interval)
     return cells

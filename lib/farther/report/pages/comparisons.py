@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from farther.evaluation.results import ClassifierResults, MeanOverSplits
+from farther.evaluation.long_table import Result, Results
+from farther.evaluation.results import Number
+from farther.metrics.catalogue import METRICS
 from farther.report.charts import ranking
 from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import DISTANCES, Run, heading
@@ -39,12 +41,13 @@ def classifiers(runs: Sequence[Run]) -> Listing:
     """Accuracy and calibration of classifiers on the ID test split, and on shifted images."""
     rows = []
     for run in runs:
-        if run.evaluation and run.evaluation.classifier:
+        quality = run.results.table.values("classifier", split=run.id_split or "")
+        if quality:
             row = {
                 "Detector": run.full_title,
                 "Benchmark": run.benchmark_title,
                 "Images": run.id_images or None,
-                **_classifier_cells(run.evaluation.classifier),
+                **_classifier_cells(run, quality),
             }
             rows.append(row)
     caption = (
@@ -56,18 +59,19 @@ def classifiers(runs: Sequence[Run]) -> Listing:
     )
 
 
-def _classifier_cells(classifier: ClassifierResults) -> dict[str, Any]:
+def _classifier_cells(run: Run, quality: Results) -> dict[str, Any]:
     """Metrics of a classifier with their intervals, and its accuracy on each shifted split."""
-    values = classifier.values
-    intervals = classifier.intervals
+    top_5 = quality.get("accuracy_top5", Result(None))
     cells: dict[str, Any] = {
-        "Accuracy (%)": percent(values["accuracy"], intervals.get("accuracy")),
-        "Top-5 accuracy (%)": percent(values.get("accuracy_top5"), intervals.get("accuracy_top5")),
-        "NLL": _printed_nll(values["nll"], intervals.get("nll")),
-        "ECE (%)": percent(values["ece"], intervals.get("ece")),
+        "Accuracy (%)": percent(quality["accuracy"].value, quality["accuracy"].interval),
+        "Top-5 accuracy (%)": percent(top_5.value, top_5.interval),
+        "NLL": _printed_nll(quality["nll"].value, quality["nll"].interval),
+        "ECE (%)": percent(quality["ece"].value, quality["ece"].interval),
     }
-    for name, metrics in classifier.shifted.items():
-        cells[f"Accuracy: {name} (%)"] = metrics["accuracy"]
+    for split in run.results.table.splits:
+        shifted = run.results.table.values("classifier", split=split)
+        if shifted and split != run.id_split:
+            cells[f"Accuracy: {split} (%)"] = shifted["accuracy"].value
     return cells
 
 
@@ -87,10 +91,10 @@ def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:
     splits_by_distance: dict[str, list[str]] = {}
     for run in runs:
         for method in run.methods:
-            means = run.means(method)
-            for distance, mean in means.items():
-                splits_by_distance[distance] = mean.splits
-            cells = dict(_mean_cells(means))
+            for distance in DISTANCES:
+                if run.has_means(distance, method):
+                    splits_by_distance[distance] = run.splits_at(distance)
+            cells = dict(_mean_cells(run, method))
             if cells:
                 rows.append({"Detector": run.full_title, "Method": run.label(method), **cells})
     caption = (
@@ -100,15 +104,13 @@ def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:
     return Listing.from_rows(caption, rows)
 
 
-def _mean_cells(means: Mapping[str, MeanOverSplits]) -> Iterator[tuple[str, float | None]]:
+def _mean_cells(run: Run, method: str) -> Iterator[tuple[str, Number]]:
     """Heading and value of each mean of `MEANS`, the nearest distance first."""
     for distance in DISTANCES:
-        if distance not in means:
-            continue
-        values = means[distance].values
         for name in MEANS:
-            if name in values:
-                yield f"{distance.capitalize()} {heading(name)} (%)", values[name]
+            mean = run.mean(distance, method, METRICS[name])
+            if mean is not None:
+                yield f"{distance.capitalize()} {heading(name)} (%)", mean.value
 
 
 def _splits_in_words(runs: Sequence[Run], splits_by_distance: Mapping[str, Sequence[str]]) -> str:
@@ -132,18 +134,17 @@ def _errors_table(benchmark: str, runs: Sequence[Run]) -> Listing:
     rows = []
     for run in runs:
         for method in run.methods:
-            results = run.method(method)
-            if results is None:
+            results = run.group(run.id_split or "", method, "misclassification")
+            if not results:
                 continue
-            values = results.misclassification.values
             row = {
                 "Detector": run.full_title,
                 "Method": run.label(method),
-                "Correct": values["correct"],
-                "Errors": values["errors"],
+                "Correct": results["correct"].value,
+                "Errors": results["errors"].value,
             }
             for name in ERRORS:
-                row[f"{heading(f'misclassification_{name}')} (%)"] = values[name]
+                row[f"{heading(f'misclassification_{name}')} (%)"] = results[name].value
             rows.append(row)
     caption = (
         f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the "

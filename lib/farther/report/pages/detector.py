@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from farther.evaluation.results import MetricValues
+from farther.evaluation.results import Interval
+from farther.metrics.catalogue import METRICS, Metric
 from farther.report import documented, linked_table, metric_groups, problems, subsets, tables
 from farther.report.all_results import AllResults, not_applicable
 from farther.report.charts import curves, error_budget
@@ -17,7 +18,7 @@ from farther.report.gallery.examples import ReadImages, choose_examples
 from farther.report.gallery.outcomes import SplitOutcomes
 from farther.report.links import GalleryLinks
 from farther.report.listing import Listing, percent
-from farther.report.outcomes import alarms_in_words
+from farther.report.outcomes import alarms_in_words, alarms_of_source
 from farther.report.pages import classes, comparisons, self_awareness, wilderness
 from farther.report.results import Run
 from farther.report.settings import ReportSettings
@@ -41,11 +42,11 @@ SECTIONS = {
 }
 
 #: Heading → metric of the detector, and its name among the intervals of the evaluation.
-DETECTOR_QUALITY = {"mAP50 (%)": ("map50", "ap50"), "mAP (%)": ("map", "ap")}
+DETECTOR_QUALITY = {"mAP50 (%)": "map50", "mAP (%)": "map"}
 CLASSIFIER_QUALITY = {
-    "Accuracy (%)": ("accuracy", "accuracy"),
-    "Top-5 accuracy (%)": ("accuracy_top5", "accuracy_top5"),
-    "ECE (%)": ("ece", "ece"),
+    "Accuracy (%)": "accuracy",
+    "Top-5 accuracy (%)": "accuracy_top5",
+    "ECE (%)": "ece",
 }
 
 
@@ -151,10 +152,10 @@ def _unknown_objects(run: Run, method: str, results: AllResults) -> dict[str, An
 
 def _alarms(run: Run) -> str:
     """The rate of false alarms of a run's proposals, in words; "" without proposals."""
-    if run.first_source is None:
+    alarms = alarms_of_source(run)
+    if alarms is None:
         return ""
-    _, source = run.first_source
-    return alarms_in_words([source.alarms])
+    return alarms_in_words([alarms])
 
 
 def _diagnosis_recall(run: Run) -> str:
@@ -204,10 +205,9 @@ def _examples(
 def _quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
     metrics = CLASSIFIER_QUALITY if run.whole_images else DETECTOR_QUALITY
-    intervals = _quality_intervals(run)
     row: dict[str, Any] = {}
-    for title, (name, interval_name) in metrics.items():
-        row[title] = percent(run.detector.get(name), intervals.get(interval_name))
+    for title, name in metrics.items():
+        row[title] = percent(run.detector.get(name), _quality_interval(run, METRICS[name]))
     row["t*"] = run.detector.get("threshold")
     numbers = list(row)
     row["Images"] = run.id_images or None
@@ -219,16 +219,10 @@ def _quality(run: Run) -> Listing:
     return Listing.from_rows(caption, [row], numbers)
 
 
-def _quality_intervals(run: Run) -> Mapping[str, Any]:
-    """95% intervals of a detector's quality; {} where they are not on this machine."""
-    if run.evaluation is None:
-        return {}
-    quality: MetricValues | None = run.evaluation.closed_set
-    if run.whole_images:
-        quality = run.evaluation.classifier
-    if quality is None:
-        return {}
-    return quality.intervals
+def _quality_interval(run: Run, metric: Metric) -> Interval:
+    """95% interval of a metric of a detector itself; None where it has none."""
+    results = run.results.table.values(metric.group, split=run.id_split or "")
+    return results[metric.key].interval if metric.key in results else None
 
 
 def _parameters(run: Run) -> Listing:
@@ -257,11 +251,10 @@ def _inputs(run: Run) -> Listing:
 
 def _input_parts(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The detector, each split and the settings of a run's evaluation, with their values."""
-    if run.evaluation is None:
+    if run.description is None:
         return
-    detector = dict(run.evaluation.detector)
+    detector = dict(run.description.detector)
     detector.pop("vos_head", None)
     yield "detector", detector
-    for split, counts in run.counts.items():
-        yield split, counts.inputs
-    yield "evaluation", run.evaluation.model_dump(mode="json", include={"settings"})["settings"]
+    yield from run.description.inputs.items()
+    yield "evaluation", run.description.model_dump(mode="json", include={"settings"})["settings"]

@@ -232,9 +232,10 @@ class Covered:
 def _covered(runs: Iterable[Run]) -> Iterator[Covered]:
     """What the first source of each run covers, of each distance."""
     for run in runs:
-        if run.first_source is None:
+        if run.recovered is None or run.first_source is None:
             continue
-        name, source = run.first_source
+        name = run.first_source
+        source = run.recovered.sources[name]
         for distance, results in source.distances.items():
             missed = results.values.get("missed")
             not_covered = results.values.get("still_missed")

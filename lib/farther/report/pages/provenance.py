@@ -75,9 +75,9 @@ def _checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
 
 def _checkpoint(run: Run) -> str | None:
     """Hash of a run's checkpoint; None where it is not known."""
-    if run.evaluation is None:
+    if run.description is None:
         return None
-    weights_digest = run.evaluation.detector.get("weights_digest")
+    weights_digest = run.description.detector.get("weights_digest")
     if weights_digest is None:
         return None
     return str(weights_digest)[:SHORT]
@@ -87,12 +87,14 @@ def _splits(runs: Sequence[Run]) -> Listing:
     """Hashes of each split's tables when the runs were evaluated."""
     rows = []
     for run in runs:
-        for split, counts in run.counts.items():
+        if run.description is None:
+            continue
+        for split, inputs in run.description.inputs.items():
             row = {
                 "Benchmark": run.benchmark,
                 "Split": split,
-                "Table of images": counts.inputs["images"][:SHORT],
-                "Table of objects": counts.inputs["objects"][:SHORT],
+                "Table of images": inputs["images"][:SHORT],
+                "Table of objects": inputs["objects"][:SHORT],
             }
             rows.append(row)
     frame = pl.DataFrame(rows, infer_schema_length=None).unique(maintain_order=True)
