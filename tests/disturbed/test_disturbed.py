@@ -18,7 +18,7 @@ from tests.support.cases import SEED
 
 pytestmark = pytest.mark.slow
 
-CASES, PAIRS = 310, 20
+CASES, PAIRS = 160, 14
 if os.environ.get("FARTHER_TEST_ALL"):
     CASES, PAIRS = 600, 10**6
 CASES = os.environ.get("FARTHER_TEST_CASES", CASES)
