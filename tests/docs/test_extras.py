@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.docs.pages import Page
+from tests.support.cases import drawn_cases
 from tests.support.only_extras import environment, installed_by
 from tests.support.shared import once
 
@@ -188,7 +189,7 @@ def test_without_an_extra_detections_have_a_report(photos, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", DETECTORS)
+@pytest.mark.parametrize("extra", drawn_cases(DETECTORS, 1))
 def test_the_tutorial_ends_in_predictions_with_one_extra(extra, photos, tmp_path):
     shutil.copytree(photos, tmp_path, dirs_exist_ok=True)
     detector = ROOT / f"data/demo/voc-{DETECTORS[extra]}.safetensors"
