@@ -624,7 +624,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class FromBest:
-    """The difference of a method from the best one of a split in one metric.
+    """How far a method is from the best method on a split, by one metric.
 
     Args:
         best: The best method.
