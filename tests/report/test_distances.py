@@ -172,7 +172,7 @@ def test_a_share_of_no_object_has_the_exact_interval_of_the_images_with_objects(
 def test_the_figure_is_written_in_each_format(distances):
     files = {kind: draw(figure(distances.rows), kind) for kind in FORMATS}
     assert files["png"].startswith(b"\x89PNG") and files["pdf"].startswith(b"%PDF")
-    for text in (b">net<", b">found<", b">25%<", b">near<"):
+    for text in (b": net<", b">found<", b">25%<", b">near<"):
         assert text in files["svg"]
 
 

@@ -53,7 +53,8 @@ def test_runs_of_one_title_share_rows_unless_they_have_a_distance_in_common(run,
         return replace(run, name=distance, known_title=distance, results=results)
 
     shared = table([only("near"), only("far")], evaluated / "artifacts")
-    assert shared.different("Detector") == ["net"]
+    assert list(shared.labels) == ["Method"]
+    assert shared.caption.endswith("Detector: net.")
     assert cell(shared, "msp", "far", "r_u")["text"] == "50.0"
     apart = table([only("near"), replace(run, name="both")], evaluated / "artifacts")
     assert apart.different("Detector") == ["net (near)", "net (pets)"]

@@ -69,11 +69,15 @@ def test_a_value_carries_its_interval(index, comparison):
         assert len(intervals) >= 3 * 2 * 3
 
 
-def test_each_row_names_detector_and_method(index, comparison):
-    for page in (index, comparison):
-        rows = [row.removeprefix("net (pets) ") for row in page.texts("tr") if "net (pets)" in row]
-        methods = [row.split()[0] for row in rows]
-        assert "MSP Energy kNN" in " ".join(methods)
+def test_each_row_names_detector_and_method(comparison):
+    rows = [row for row in comparison.texts("tr") if row.startswith("net (pets) ")]
+    methods = [row.removeprefix("net (pets) ").split()[0] for row in rows]
+    assert "MSP Energy kNN" in " ".join(methods)
+
+
+def test_a_single_detector_is_named_once_and_not_in_each_row(index):
+    assert not any("net (pets)" in text for text in index.texts("th"))
+    assert any(text.endswith("Detector: net (pets).") for text in index.texts("p"))
 
 
 def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_data(
@@ -89,8 +93,9 @@ def test_warnings_about_data_are_counted_on_the_first_page_and_listed_with_the_d
 
 
 def test_methods_that_do_not_apply_are_named_with_the_reason(comparison, methods, detector):
-    for page in (comparison, methods, detector):
-        reasons = [text for text in page.texts("li") if text.startswith("LaRD (kNN) to net (pets)")]
+    subject = "LaRD (kNN) to net (pets)"
+    for page, start in ((comparison, subject), (methods, subject), (detector, "LaRD (kNN): ")):
+        reasons = [text for text in page.texts("li") if text.startswith(start)]
         assert reasons
         assert all("lard_knn needs latent" in text for text in reasons)
 

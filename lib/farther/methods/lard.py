@@ -97,7 +97,7 @@ class Latent(Method):
 
 @register("lard_knn")
 class LardKNN(Latent, KNN):
-    """`knn` on the principal components of the latent activations.
+    """Minus the distance to the k-th nearest region by the latent activations' components.
 
     The paper names this variant in its tables only, and does not say whether components are scaled
     to unit norm, as its kNN scales features (Eq. 19). By default they are not: components are taken
@@ -147,7 +147,9 @@ class LardKNN(Latent, KNN):
 
 @register("lard_mahalanobis")
 class LardMahalanobis(Latent, Mahalanobis):
-    """`mahalanobis` on the principal components of the latent activations: the paper's LaRD.
+    """Minus the squared Mahalanobis distance of the latent activations' principal components.
+
+    It is the LaRD of the paper.
 
     Formula:
         score = max_c − (v − μ_c)ᵀ Σ⁻¹ (v − μ_c), v = Pᵀ (o − mean), o the ROI-aligned latent
@@ -200,7 +202,7 @@ class LardMahalanobis(Latent, Mahalanobis):
 
 @register("lard_gmm")
 class LardGMM(Latent, DDU):
-    """`ddu`, one Gaussian per class, on the principal components of the latent activations.
+    """Log density of the latent activations' principal components, one Gaussian per class.
 
     Formula:
         score = log Σ_c π_c N(v; μ_c, Σ_c + ε I), v = Pᵀ (o − mean), o the ROI-aligned latent

@@ -75,6 +75,14 @@ class WrittenNames:
             aliases[name] = other_names(registration)
         return aliases
 
+    def published_title(self, entry: str) -> str:
+        """The published name of an entry that is named after it; "" for others."""
+        for registration in self.registrations.values():
+            for published in registration.published_entries:
+                if plain_name(published) == plain_name(entry):
+                    return str(published)
+        return ""
+
     def entries_to_write(self, name: str) -> list[str]:
         """What to write in params.yaml for a published name, by each method; empty for others."""
         texts = []

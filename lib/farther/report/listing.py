@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -112,6 +112,24 @@ class Listing:
 
     def __len__(self) -> int:
         return len(self.frame)
+
+    def without_same(self, *headings: str) -> Listing:
+        """The listing without those columns that have one text in all rows.
+
+        The caption names them instead.
+
+        >>> rows = [{"Detector": "A", "Method": "kNN"}, {"Detector": "A", "Method": "ViM"}]
+        >>> listing = Listing.from_rows("Means.", rows).without_same("Detector", "Method")
+        >>> listing.caption, listing.frame.columns
+        ('Means. Detector: A.', ['Method'])
+        """
+        caption = self.caption
+        frame = self.frame
+        for heading in headings:
+            if heading in frame.columns and frame[heading].n_unique() == 1:
+                caption += f" {heading}: {frame[heading][0]}."
+                frame = frame.drop(heading)
+        return replace(self, caption=caption, frame=frame)
 
     @property
     def heads(self) -> list[tuple[str, bool]]:

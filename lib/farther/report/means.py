@@ -28,6 +28,7 @@ from farther.report.results import (
     cell,
     cell_of,
     not_significant,
+    title_of_split,
     with_best,
 )
 from farther.report.tables import ResultTable
@@ -63,26 +64,48 @@ def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
         return None
 
     distances = [name for name in DISTANCES if name in with_means]
+    columns = _columns(run_means, distances)
     titles = panel_titles(runs, distances_by_run)
     rows: list[dict[str, Any]] = []
     for title in dict.fromkeys(titles.values()):
         part = [means for means in run_means if titles.get(means.run.name) == title]
-        rows += _rows_of_title(title, part, distances, metrics)
+        rows += _rows_of_title(title, part, columns, metrics)
     cells = with_best(pl.DataFrame(rows, schema=COLUMNS))
     is_compared = ~pl.col("is_best") & ~pl.col("is_few")
-    return ResultTable(
+    shown = "Means over the splits of each distance"
+    if len(distances) == 1:
+        shown = f"Means over {columns[distances[0]]}"
+    means_table = ResultTable(
         name="means",
-        caption="Means over the near, far and farther splits, with 95% intervals (%).",
+        caption=f"{shown}, with 95% intervals (%).",
         labels={"Detector": "detector", "Method": "label"},
         metrics=metrics,
         cells=cells.with_columns(is_tied=pl.col("is_tied") & is_compared),
     )
+    return means_table.without_same("Detector")
+
+
+def _columns(run_means: Sequence[RunMeans], distances: Sequence[str]) -> dict[str, str]:
+    """Distance → its title above the columns.
+
+    A single distance has no name, as there is none to compare it with: that of its split stands
+    in its place.
+    """
+    if len(distances) > 1:
+        return {distance: distance for distance in distances}
+    splits: dict[str, None] = {}
+    for means in run_means:
+        for name in means.run.splits_at(distances[0]):
+            splits[name] = None
+    if len(splits) > 1:
+        return {distances[0]: "all OOD splits"}
+    return {distances[0]: title_of_split("".join(splits))}
 
 
 def _rows_of_title(
     title: str,
     run_means: Sequence[RunMeans],
-    distances: Sequence[str],
+    columns: Mapping[str, str],
     metrics: Sequence[Metric],
 ) -> Iterator[dict[str, Any]]:
     """Cells of the runs that share a title: one per method, distance and metric.
@@ -90,7 +113,7 @@ def _rows_of_title(
     Args:
         title: The title.
         run_means: The runs, which have no distance in common.
-        distances: The distances that have columns.
+        columns: The distances that have columns → their titles.
         metrics: The columns below each distance.
     """
     detector = title
@@ -102,14 +125,14 @@ def _rows_of_title(
             labels.setdefault(method, means.run.label(method))
 
     for method, label in labels.items():
-        for distance in distances:
+        for distance, distance_title in columns.items():
             description = {
                 "run": title,
                 "detector": detector,
                 "method": method,
                 "label": label,
                 "split": distance,
-                "split_title": distance,
+                "split_title": distance_title,
                 "distance": distance,
             }
             for values in _cells_at(run_means, method, distance, metrics):

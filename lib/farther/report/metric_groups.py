@@ -86,7 +86,7 @@ def cost_tables(name: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
         cells = pl.concat([_cost_cells(run, names) for run in runs_of_kind])
         if cells.is_empty():
             continue
-        yield ResultTable(
+        table = ResultTable(
             name=f"{name}-costs-of-{kind}",
             caption=(
                 f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections "
@@ -96,6 +96,7 @@ def cost_tables(name: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
             metrics=tuple(METRICS[name] for name in names),
             cells=cells,
         )
+        yield table.without_same("Detector")
 
 
 def _cost_cells(run: Run, names: Sequence[str]) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from farther.evaluation.results import (
     SplitResults,
 )
 from farther.evaluation.stored_results import StoredResults
+from farther.methods.base import METHODS
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import ABSENT, RATE_DECIMALS, interval_text, percent, rate
@@ -452,11 +453,11 @@ class Run:
 def title_of(method: str) -> str:
     """A method's title in publications; its own name where params.yaml gives it another.
 
-    "mcm_on_crops" is MCM on crops.
+    "mcm_on_crops" is MCM on crops, and "odin" ODIN, which is another method over a pass.
     """
     name, is_on_inputs, inputs = method.partition("_on_")
     if name not in methods.names():
-        return method
+        return METHODS.written.published_title(method) or method
     title = methods.get(name).title
     if is_on_inputs:
         return f"{title} on {inputs.replace('_', ' ')}"

@@ -121,6 +121,20 @@ class ResultTable:
         """The different labels below a heading, in the order of the rows."""
         return self.cells[self.labels[heading]].unique(maintain_order=True).to_list()
 
+    def without_same(self, *headings: str) -> ResultTable:
+        """The same table without those label columns that have one label in all rows.
+
+        The caption names them instead.
+        """
+        caption = self.caption
+        labels = dict(self.labels)
+        for heading in headings:
+            different = self.different(heading)
+            if len(different) == 1:
+                caption += f" {heading}: {different[0]}."
+                del labels[heading]
+        return replace(self, caption=caption, labels=labels)
+
     def with_intervals(self) -> ResultTable:
         """The same table with the 95% interval of each value behind it."""
         has_interval = pl.col("interval").str.len_chars() > 0
@@ -165,7 +179,8 @@ def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
     if cells["kind"].n_unique() > 1:
         labels["Kind"] = "kind"
     labels["Method"] = "label"
-    return _tables(runs, benchmark, runs[0].benchmark_title, labels, cells)
+    tables = _tables(runs, benchmark, runs[0].benchmark_title, labels, cells)
+    return [table.without_same("Detector") for table in tables]
 
 
 def has_no_objects(cells: pl.DataFrame) -> bool:

@@ -20,14 +20,9 @@ def test_a_detector_s_page_draws_the_values_of_every_method_and_split(report, re
         assert len(shown) > 0
 
 
-def test_families_are_averaged_over_their_methods(run):
-    chart = charts.families(run.values, OPEN_SET).charts[0]
-    near = run.values.filter(split="photos_near", metric="nose")
-    outputs = [near.filter(method=method)["value"].item() for method in ("msp", "energy")]
-    by_place = {(row["split"], row["family"]): row for row in rows(chart)}
-    assert by_place["photos near", "output"]["value"] == pytest.approx(sum(outputs) / 2)
-    assert by_place["photos near", "output"]["methods"] == 2
-    assert {family for _, family in by_place} == {"output", "feature"}
+def test_one_family_of_several_methods_is_compared_with_none(run):
+    assert set(run.values["method"]) == {"msp", "energy", "knn"}
+    assert not charts.families(run.values, OPEN_SET).charts
 
 
 def test_families_have_the_methods_of_the_paper_and_the_best_lard(make_run):
@@ -37,6 +32,8 @@ def test_families_have_the_methods_of_the_paper_and_the_best_lard(make_run):
             "vos": {"auroc": 0.1, "nose": 0.1},
             "msp": {"auroc": 0.6, "nose": 0.4},
             "gen": {"auroc": 0.8, "nose": 0.2},
+            "knn": {"auroc": 0.3, "nose": 0.6},
+            "ddu": {"auroc": 0.5, "nose": 0.8},
             "lard_knn": {"auroc": 0.7, "nose": 0.5},
             "lard_gmm": {"auroc": 0.9, "nose": 0.3},
         }
@@ -50,25 +47,27 @@ def test_families_have_the_methods_of_the_paper_and_the_best_lard(make_run):
     # nOSE.
     assert mean_by_place == {
         ("auroc", "output"): (pytest.approx(0.7), 2),
+        ("auroc", "feature"): (pytest.approx(0.4), 2),
         ("auroc", "latent"): (pytest.approx(0.9), 1),
         ("nose", "output"): (pytest.approx(0.3), 2),
+        ("nose", "feature"): (pytest.approx(0.7), 2),
         ("nose", "latent"): (pytest.approx(0.3), 1),
     }
 
 
 def test_correlations_are_over_all_rows_of_the_tables(make_run):
-    run = make_run(
-        {
-            m: {"auroc": x, "fpr95": 1 - x, "nose": None}
-            for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))
-        }
-    )
+    values_by_method = {}
+    for number in range(charts.FEWEST_CORRELATED):
+        auroc = 0.5 + 0.04 * number
+        values_by_method[f"method_{number}"] = {"auroc": auroc, "fpr95": 1 - auroc, "nose": None}
+    run = make_run(values_by_method)
     cells = {
         (row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))
     }
     assert cells["AUROC", "FPR95"] == pytest.approx(-1)
     assert {name for pair in cells for name in pair} == {"AUROC", "FPR95"}, "nOSE has no value"
-    assert charts.correlations(make_run({}).values) is None
+    values_by_method.popitem()
+    assert charts.correlations(make_run(values_by_method).values) is None, "too few"
 
 
 def counted(chart):

@@ -14,7 +14,6 @@ from farther.report.charts.vega import DASHES, Axis, legend_keys, line_group, se
     [
         "index.html hero-1",
         "compare.html outcomes-1-1",
-        "methods.html ood-1",
         "methods.html correlation",
         "data.html categories-1-1",
         "missed.html froc-1",

@@ -87,7 +87,7 @@ def texts_of(row) -> list[str]:
 def test_the_message_compares_the_best_methods_with_and_without_further_passes(run):
     message = cost.content([run], COST, TIMES)["passes"]
     assert (
-        "the best method with further passes, odin, has an AUROC 3.0 points above "
+        "the best method with further passes, ODIN, has an AUROC 3.0 points above "
         "the best without, kNN, at 90.1"
     ) in message
 
@@ -117,7 +117,7 @@ def test_the_page_begins_with_the_runs_where_methods_are_significantly_better(ru
 def test_the_first_table_has_costs_and_gains_over_the_runs_of_a_method(run):
     (knn, odin) = (texts_of(row) for row in cost.content([run], COST, TIMES)["overview"].rows)
     assert knn[:7] == ["kNN", "1", "—", "0.500", "5.2", "+2.0", "0 of 1"]
-    assert odin[:7] == ["odin", "1", "perturbed", "90.1", "0.8", "+5.0", "0 of 1"]
+    assert odin[:7] == ["ODIN", "1", "perturbed", "90.1", "0.8", "+5.0", "0 of 1"]
 
 
 def test_intervals_are_within_the_axis_and_charts_share_that_of_time(run):
@@ -132,11 +132,11 @@ def test_intervals_are_within_the_axis_and_charts_share_that_of_time(run):
 def test_the_chart_shows_gain_by_time_of_pass_and_scoring(run):
     (chart,) = cost.content([run], COST, TIMES)["groups"]["AUROC"].charts
     points = {row["method"]: row for row in chart.spec["data"]["values"]}
-    odin = points["odin"]
+    odin = points["ODIN"]
     assert (odin["ms"], odin["gain"], odin["low"]) == (90.1, 5.0, None)
     assert (points["kNN"]["low"], points["kNN"]["high"]) == (-1.0, 5.0)
     assert points["Confidence"]["ms"] == cost.SHORTEST_MS
-    assert "odin: +5.0 at 90.1 ms" in chart.description
+    assert "ODIN: +5.0 at 90.1 ms" in chart.description
 
 
 def test_the_table_has_passes_times_bytes_and_gains(run):
@@ -144,7 +144,7 @@ def test_the_table_has_passes_times_bytes_and_gains(run):
     confidence, knn, odin = (texts_of(row) for row in table.rows)
     assert confidence[6] == "baseline"
     assert knn == ["kNN", "—", "0", "0", "0.500", "5.2", "+2.0 [-1.0, +5.0]", "—"]
-    assert odin[:5] == ["odin", "perturbed", "1", "1", "90.1"]
+    assert odin[:5] == ["ODIN", "perturbed", "1", "1", "90.1"]
 
 
 def test_before_anything_is_measured_the_page_says_what_to_run(run):
@@ -162,7 +162,7 @@ def test_without_times_there_is_a_table_but_no_chart(run, times):
     page = cost.content([run], COST, times)
     assert page["groups"] == {}
     _, _, odin = (texts_of(row) for row in page["tables"]["net (voc)"].rows)
-    assert odin[:6] == ["odin", "perturbed", "1", "1", "—", "0.8"]
+    assert odin[:6] == ["ODIN", "perturbed", "1", "1", "—", "0.8"]
 
 
 def contents(folder) -> dict[str, bytes]:

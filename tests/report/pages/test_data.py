@@ -38,8 +38,8 @@ def test_categories_are_counted_per_split(measured, params):
     view = splits_of("pets", params["benchmarks"]["pets"], measured, limit=20)
     by_title = {chart.title: values(chart) for chart in view["categories"].charts}
     assert by_title == {
-        "photos far: all 1 categories": [{"category": "<b>Kite</b>", "objects": 2, "images": 2}],
-        "photos near: all 1 categories": [{"category": "Lynx", "objects": 4, "images": 4}],
+        "photos far: 1 category": [{"category": "<b>Kite</b>", "objects": 2, "images": 2}],
+        "photos near: 1 category": [{"category": "Lynx", "objects": 4, "images": 4}],
     }
 
 

@@ -31,6 +31,16 @@ def panels(rows: pl.DataFrame) -> vl.ChartGroup:
 
 def figure(rows: pl.DataFrame) -> dict[str, Any]:
     """All panels in one specification, for files: SVG, PNG and PDF."""
+    title: dict[str, Any] = {"text": "Share of the unknown objects", "anchor": "start"}
+    if COVERED in set(rows["part"]):
+        title["subtitle"] = (
+            "Hatched: missed, but a proposal covers it, at "
+            f"{alarms_in_words(rows['alarms'].drop_nulls())}"
+        )
+    common = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "config": vl.FIGURES["config"],
+    }
     charts = panels(rows).charts
     specs = []
     for panel in charts:
@@ -38,24 +48,11 @@ def figure(rows: pl.DataFrame) -> dict[str, Any]:
         del spec["description"]
         del spec["usermeta"]
         if len(charts) == 1:
-            spec["width"] = 420
-        else:
-            spec["width"] = 62 * rows.filter(panel=panel.title)["distance"].n_unique()
-            spec["height"] = 200
-        specs.append({**spec, "title": panel.title})
-    title: dict[str, Any] = {"text": "Share of the unknown objects", "anchor": "start"}
-    if COVERED in set(rows["part"]):
-        title["subtitle"] = (
-            "Hatched: missed, but a proposal covers it, at "
-            f"{alarms_in_words(rows['alarms'].drop_nulls())}"
-        )
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "config": vl.FIGURES["config"],
-        "title": title,
-        "columns": 3,
-        "concat": specs,
-    }
+            title["text"] += f": {panel.title}"
+            return {**common, **spec, "title": title, "width": 420}
+        spec["width"] = 62 * rows.filter(panel=panel.title)["distance"].n_unique()
+        specs.append({**spec, "title": panel.title, "height": 200})
+    return {**common, "title": title, "columns": 3, "concat": specs}
 
 
 def _panel(title: str, rows: pl.DataFrame, *, is_single: bool) -> vl.Chart:
@@ -80,5 +77,5 @@ def _panel(title: str, rows: pl.DataFrame, *, is_single: bool) -> vl.Chart:
     names = pl.concat_str("distance", "run", separator=", ")
     parts = rows.drop("panel", "known", "words").with_columns(name=names)
     if is_single:
-        return outcomes.bars(title, description, parts, lying_labels, outcomes.LONG, BAR_HEIGHT)
+        return outcomes.bars(title, description, parts, lying_labels, outcomes.LYING, BAR_HEIGHT)
     return outcomes.bars(title, description, parts, upright_labels, outcomes.UPRIGHT, PANEL_HEIGHT)

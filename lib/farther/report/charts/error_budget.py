@@ -27,6 +27,9 @@ ORDER = (*KINDS, COVERED_KIND)
 #: Axis of gains in percentage points.
 GAIN_AXIS: dict[str, Any] = {"format": "+~%", "tickCount": 5}
 
+#: Axis of kinds of errors; marks at 0 do not touch their names.
+KIND_AXIS: dict[str, Any] = {"grid": True, "ticks": False, "labelPadding": 8}
+
 
 def known(run: Run) -> vl.Chart | None:
     """mAP50 gained by correcting each kind of error on known objects.
@@ -107,7 +110,7 @@ def _gain_chart(
         vl.layer(vl.point_mark(70, 0.9)),
         step=26,
         x=vl.quantitative("gain", title=None, axis=GAIN_AXIS),
-        y=vl.nominal("kind", title=None, sort=list(ORDER), axis={"grid": True, "ticks": False}),
+        y=vl.nominal("kind", title=None, sort=list(ORDER), axis=KIND_AXIS),
         tooltip=vl.tooltip("kind", "split", "gain:+.1%", "errors:"),
         **vl.legend_channels("split", legend, shape=vl.SHAPES),
     )

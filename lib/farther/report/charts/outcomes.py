@@ -48,20 +48,20 @@ class Direction:
     Args:
         place: The channel along which bars stand side by side.
         length: The channel of their shares.
-        smallest: Smallest share whose number fits into its part of a bar.
+        has_room: Whether a part of a bar is long enough for its number, as Vega's expression.
         whiskers: Outcome → where the interval at its end is drawn, from the middle of the bar.
     """
 
     place: str
     length: str
-    smallest: float
+    has_room: str
     whiskers: Mapping[str, float]
 
 
-#: Upright bars side by side, bars one below the other, and such bars over half of a page.
-UPRIGHT = Direction("x", "y", 0.055, SIDE)
-LYING = Direction("y", "x", 0.125, BELOW)
-LONG = Direction("y", "x", 0.06, BELOW)
+#: Upright bars side by side, and bars one below the other, which are as long as a page is wide. The
+#: width is a signal of Vega, which charts that are concatenated do not have.
+UPRIGHT = Direction("x", "y", "datum.total >= 0.055", SIDE)
+LYING = Direction("y", "x", "datum.total * width >= 30", BELOW)
 
 
 def legend(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
@@ -104,7 +104,7 @@ def bars(
             the images of each part, "" for none. Other columns are in the numbers of the figure,
             too.
         labels: Lines of the label of each bar.
-        direction: `UPRIGHT`, `LYING` or `LONG`.
+        direction: `UPRIGHT` or `LYING`.
         size: Height in pixels, of the chart with upright bars, and of each bar if they lie.
     """
     end = pl.col("share").cum_sum().over("bar")
@@ -260,9 +260,10 @@ def _whisker_layer(direction: Direction) -> dict[str, Any]:
 def _number_layer(direction: Direction, *, is_halo: bool) -> dict[str, Any]:
     """The share of each outcome in the middle of it, or a halo behind it where lines cross it.
 
-    Missed objects have one number, whether proposals cover some of them or not.
+    Missed objects have one number, whether proposals cover some of them or not. A part that is
+    shorter than its number has none.
     """
-    is_shown = f"datum.part == datum.outcome && datum.total >= {direction.smallest}"
+    is_shown = f"datum.part == datum.outcome && {direction.has_room}"
     if is_halo:
         is_shown += " && datum.covered > 0"
     transform = [

@@ -24,6 +24,9 @@ RANKED = ("auroc", "fpr95", "ap_u", "nose")
 CLASSIC = "auroc"
 OPEN_SET = "ap_u"
 
+#: An axis of mean ranks.
+RANKS: dict[str, Any] = {"tickCount": 5, "labelSeparation": 6}
+
 #: Kinds of runs whose rankings are compared.
 WHOLE_IMAGES = "whole images"
 OBJECTS = "objects"
@@ -192,7 +195,7 @@ def _mean_rank_chart(values: pl.DataFrame, name: str) -> vl.Chart | None:
         rows,
         vl.layer(
             {"type": "rule", "strokeWidth": 5, "opacity": 0.5, "color": vl.COLOURS[0]},
-            x=vl.quantitative("low", title="mean rank, 1 is best", scale=vl.ROUND),
+            x=vl.quantitative("low", title="mean rank, 1 is best", axis=RANKS, scale=vl.ROUND),
             x2={"field": "high"},
         ),
         vl.layer(
@@ -234,7 +237,8 @@ def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
     classic_title = METRICS[CLASSIC].title
     open_set_title = METRICS[OPEN_SET].title
     legend = vl.legend_keys([row["method"] for row in rows], vl.SHAPES)
-    axis = {"scale": {"domain": [1, len(methods)], "padding": 12, "reverse": True}}
+    scale = {"domain": [1, len(methods)], "padding": 12, "reverse": True}
+    axis = {"axis": RANKS, "scale": scale}
     chart = vl.chart(
         title,
         f"Mean rank by {classic_title} and by {open_set_title}. {title}. {text}.",

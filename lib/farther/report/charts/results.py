@@ -25,6 +25,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 LARD = ("lard_knn", "lard_mahalanobis", "lard_gmm")
 
+#: Fewest values of a metric that its correlation with another one is computed from.
+FEWEST_CORRELATED = 10
+
 #: Height in pixels of a bar of outcomes.
 BAR_HEIGHT = 34
 
@@ -121,9 +124,6 @@ def _outcome_shares(run: Run, split: str, method: str) -> OutcomeShares | None:
 def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGroup:
     """A chart per title, without those that have no bar, and one legend for all."""
     drawn = {title: bars for title, bars in bars_by_title.items() if bars}
-    direction = bars_of_outcomes.LYING
-    if len(drawn) == 1:
-        direction = bars_of_outcomes.LONG
     charts = []
     tables = []
     for title, bars in drawn.items():
@@ -140,7 +140,7 @@ def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGrou
                 f"Outcomes of unknown objects, {title}. {text}.",
                 table,
                 labels,
-                direction,
+                bars_of_outcomes.LYING,
                 BAR_HEIGHT,
             )
         )
@@ -152,18 +152,20 @@ def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGrou
 def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
     """Metrics by split, averaged over FMIYC's methods of a family and over detectors.
 
-    Source: FMIYC, Figures 4 and 5. Methods count by the names of their entries.
+    No chart unless two families have two methods each: less is no comparison of families. Source:
+    FMIYC, Figures 4 and 5. Methods count by the names of their entries.
 
     Args:
         values: Rows like those of `Run.values`.
         metrics: The metrics; one without a value has no chart.
     """
-    means = (
-        _values_of_families(values)
-        .drop_nulls("value")
-        .group_by("metric", "family", split="split_title", maintain_order=True)
-        .agg(pl.col("value").mean(), methods=pl.len())
-    )
+    values_of_families = _values_of_families(values).drop_nulls("value")
+    methods_per_family = values_of_families.group_by("family").agg(pl.col("method").n_unique())
+    if len(methods_per_family.filter(pl.col("method") > 1)) < 2:
+        return vl.ChartGroup()
+    means = values_of_families.group_by(
+        "metric", "family", split="split_title", maintain_order=True
+    ).agg(pl.col("value").mean(), methods=pl.len())
     legend = []
     for family, colour in zip(FAMILIES, vl.COLOURS, strict=False):
         if family in means["family"]:
@@ -270,12 +272,12 @@ def _dot_chart(
 
 
 def correlations(values: pl.DataFrame) -> vl.Chart | None:
-    """Correlations among metrics over all methods, detectors and splits; None for one row.
+    """Correlations among metrics over all methods, detectors and splits.
 
-    Source: FMIYC, Figure 12.
+    None for fewer than `FEWEST_CORRELATED` of them. Source: FMIYC, Figure 12.
     """
     rows = values.pivot("metric", index=["run", "split", "method"], values="value")
-    if len(rows) < 2:
+    if len(rows) < FEWEST_CORRELATED:
         return None
     titles = {metric.name: metric.title for metric in CHARTED if rows[metric.name].count()}
     matrix = correlation.matrix(rows.to_dicts(), list(titles))

@@ -72,10 +72,15 @@ def categories(
 def _category_chart(split: str, key: vl.Key, counts: pl.DataFrame, limit: int) -> vl.Chart:
     title = title_of_split(split)
     most_frequent = counts.head(limit)
-    part = "all" if len(most_frequent) == len(counts) else f"{len(most_frequent)} of"
+    if len(counts) == 1:
+        part = "1 category"
+    elif len(most_frequent) == len(counts):
+        part = f"all {len(counts)} categories"
+    else:
+        part = f"{len(most_frequent)} of {len(counts)} categories"
     text = vl.describe_rows("{category} {objects}", most_frequent).replace("; ", ", ")
     return vl.chart(
-        f"{title}: {part} {len(counts)} categories",
+        f"{title}: {part}",
         f"Objects by category in {title}: {text}.",
         most_frequent,
         vl.layer({"type": "bar", "color": key.colour}),

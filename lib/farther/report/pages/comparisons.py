@@ -101,7 +101,7 @@ def _means_table(benchmark: str, runs: Sequence[Run]) -> Listing:
         f"{benchmark}: means over splits ({_splits_in_words(runs, splits_by_distance)}). "
         "Full-spectrum: shifted ID images count as in-distribution."
     )
-    return Listing.from_rows(caption, rows)
+    return Listing.from_rows(caption, rows).without_same("Detector")
 
 
 def _mean_cells(run: Run, method: str) -> Iterator[tuple[str, Number]]:
@@ -151,4 +151,4 @@ def _errors_table(benchmark: str, runs: Sequence[Run]) -> Listing:
         "mean share of errors among the highest-scored regions, E-AURC its excess over that of a "
         "perfect ranking."
     )
-    return Listing.from_rows(caption, rows)
+    return Listing.from_rows(caption, rows).without_same("Detector")

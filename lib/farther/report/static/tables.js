@@ -119,7 +119,7 @@
     };
 
     const filterColumns = () => {
-      const [split, metric] = [control("split").value, control("metric").value];
+      const [split, metric] = ["split", "metric"].map((name) => control(name)?.value ?? "");
       columns.forEach((head, place) => {
         if (labels.includes(head)) return;
         const hide = (split !== "" && split !== head.dataset.split) || (metric !== "" && metric !== head.dataset.metric);
