@@ -87,7 +87,6 @@ def test_explain_number_is_of_the_only_run_and_by_any_name(project, capsys):
         ["explain", "image", "x", "--method", "one"],
         ["compare", "--methods", "one", "two"],
         ["bundle", "out"],
-        ["bundle", "out", "--method", "one"],
     ],
 )
 def test_with_several_runs_a_run_must_be_named_and_all_are_listed(project, capsys, arguments):
@@ -123,41 +122,39 @@ def test_a_name_of_the_method_of_several_entries_is_refused_with_both(project, c
 
 
 @pytest.mark.parametrize(
-    ("words", "method", "expected"),
+    ("words", "expected"),
     [
-        (["out"], None, ("r", None, "out")),
-        (["one", "out"], None, ("r", "one", "out")),
-        (["ONE", "out"], None, ("r", "one", "out")),
-        (["r", "out"], None, ("r", None, "out")),
-        (["r", "one", "out"], None, ("r", "one", "out")),
-        (["out"], "one", ("r", "one", "out")),
-        (["r", "out"], "Two", ("r", "two", "out")),
+        (["out"], ("r", None, "out")),
+        (["one", "out"], ("r", "one", "out")),
+        (["ONE", "out"], ("r", "one", "out")),
+        (["r", "out"], ("r", None, "out")),
+        (["r", "one", "out"], ("r", "one", "out")),
+        (["r", "Two", "out"], ("r", "two", "out")),
     ],
 )
-def test_bundle_takes_run_method_and_folder_in_this_order(project, words, method, expected):
-    assert bundle_arguments(Project(), words, method) == expected
+def test_bundle_takes_run_method_and_folder_in_this_order(project, words, expected):
+    assert bundle_arguments(Project(), words) == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "method", "problem"),
+    ("words", "problem"),
     [
-        (["x", "out"], None, "unknown method 'x'"),
-        (["x", "one", "out"], None, "unknown run 'x'"),
-        (["r", "one", "out", "more"], None, "expected RUN, METHOD and OUT, found 4 arguments"),
-        (["r", "one", "out"], "one", "found 3 arguments and --method"),
-        (["on", "out"], "one", "unknown run 'on'"),
+        (["x", "out"], "unknown method 'x'"),
+        (["x", "one", "out"], "unknown run 'x'"),
+        (["r", "one", "out", "more"], "expected RUN, METHOD and OUT, found 4 arguments"),
+        (["on", "out"], "unknown method 'on'"),
     ],
 )
-def test_wrong_arguments_of_bundle_say_what_is_expected(project, words, method, problem):
+def test_wrong_arguments_of_bundle_say_what_is_expected(project, words, problem):
     with pytest.raises(ParameterError, match=problem):
-        bundle_arguments(Project(), words, method)
+        bundle_arguments(Project(), words)
 
 
 def test_with_two_runs_the_first_of_two_arguments_of_bundle_is_the_run(project):
     with_two_runs(project)
-    assert bundle_arguments(Project(), ["s", "out"], None) == ("s", None, "out")
+    assert bundle_arguments(Project(), ["s", "out"]) == ("s", None, "out")
     with pytest.raises(ParameterError, match="unknown run 'one'"):
-        bundle_arguments(Project(), ["one", "out"], None)
+        bundle_arguments(Project(), ["one", "out"])
 
 
 @pytest.mark.parametrize("names", [["nose"], ["far", "nose"], ["r", "one", "far", "nose", "x"]])
@@ -183,10 +180,10 @@ def test_the_shell_completes_what_comes_next(project):
 @pytest.mark.parametrize("word", ["r", "one"])
 def test_a_name_where_the_folder_of_a_bundle_belongs_is_not_taken_for_the_folder(word, project):
     with pytest.raises(ParameterError, match=f"is missing after '{word}'.* write ./{word}"):
-        bundle_arguments(Project(), [word], None)
-    assert bundle_arguments(Project(), [f"./{word}"], None) == ("r", None, f"./{word}")
+        bundle_arguments(Project(), [word])
+    assert bundle_arguments(Project(), [f"./{word}"]) == ("r", None, f"./{word}")
     (project / word).mkdir()  # an earlier bundle, which is replaced
-    assert bundle_arguments(Project(), [word], None) == ("r", None, word)
+    assert bundle_arguments(Project(), [word]) == ("r", None, word)
 
 
 def test_choose_names_a_method_once_and_says_why_it_cannot_choose_it(project, capsys):

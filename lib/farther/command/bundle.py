@@ -44,9 +44,6 @@ def bundle(
             _names,
         ),
     ],
-    method: Annotated[
-        str | None, option("METHOD", "The same as METHOD among the arguments.", "methods")
-    ] = None,
     max_misclassified: MaxMisclassified = None,
     max_false_alarms: MaxFalseAlarms = None,
     max_recall_loss: MaxRecallLoss = None,
@@ -95,7 +92,7 @@ def bundle(
     Examples:
       farther bundle voc-vos knn deployed
       farther bundle voc-vos deployed --max-false-alarms 0.02
-      farther bundle deployed --method knn    # in a project with one run
+      farther bundle knn deployed          # in a project with one run
       farther bundle voc-vos knn deployed --reference-checkpoint
       farther bundle voc-yolov8 deployed --proposals feature_map
       farther bundle voc-vos knn deployed --threshold 0.6 --tau -0.9
@@ -110,7 +107,7 @@ def bundle(
         from farther.scoring.entries import read_entry
 
     project = Project(params)
-    run, method, out = _arguments(project, names_and_out, method)
+    run, method, out = _arguments(project, names_and_out)
     entry = project.section("detectors")[run]
     methods = project.section("methods")
     limits = {
@@ -147,15 +144,12 @@ def bundle(
     next_step(f"farther predict {shlex.quote(out)} IMAGES")
 
 
-def _arguments(
-    project: Project, words: Sequence[str], method: str | None
-) -> tuple[str, str | None, str]:
+def _arguments(project: Project, words: Sequence[str]) -> tuple[str, str | None, str]:
     """Run, method and folder.
 
     Args:
         project: The project, whose only run may be left out.
         words: The arguments: [RUN] [METHOD] OUT.
-        method: The option --method.
 
     Raises:
         ParameterError: a name is unknown, the run is left out although there are several, or the
@@ -164,7 +158,7 @@ def _arguments(
     *names, out = words
     runs = project.section("detectors")
     run = None
-    if len(names) == 2 or (names and (names[0] in runs or len(runs) != 1 or method is not None)):
+    if len(names) == 2 or (names and (names[0] in runs or len(runs) != 1)):
         run = names.pop(0)
     is_folder = Path(out).exists()
     if not names and not is_folder and (out in runs or out in project.section("methods")):
@@ -173,13 +167,7 @@ def _arguments(
             f"./{out}"
         )
     run = project.run(run)
-    if len(names) > 1 or (names and method is not None):
-        raise ParameterError(
-            f"expected RUN, METHOD and OUT, found {len(words)} arguments"
-            + (" and --method" if method is not None else "")
-        )
-    if names:
-        method = names[0]
-    if method is not None:
-        method = project.method(method)
+    if len(names) > 1:
+        raise ParameterError(f"expected RUN, METHOD and OUT, found {len(words)} arguments")
+    method = project.method(names[0]) if names else None
     return run, method, out

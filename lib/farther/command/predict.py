@@ -45,7 +45,6 @@ def predict(
         int | None, option("N", "Refuse images with more pixels; by default as the run did.")
     ] = None,
     device: Annotated[str, option("DEVICE", "cpu, cuda, cuda:1, mps, …")] = "auto",
-    codec: Annotated[str, option("FOURCC", "Codec of the annotated video.")] = "mp4v",
 ) -> None:
     """Detect known and unknown objects with a bundle.
 
@@ -79,7 +78,6 @@ def predict(
     settings = PredictSettings(
         out=out,
         pictures=not no_pictures,
-        codec=codec,
         batch_size=batch_size,
         window=window,
         overwrite=overwrite,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from PIL import Image
 
-from farther.errors import FartherError, ParameterError
+from farther.errors import FartherError
 from farther.monitor.monitored import Monitored
 from farther.monitor.sources import Frame
 from farther.tables import Header, Regions, RegionsWriter
@@ -63,9 +62,6 @@ COLUMNS: dict[str, dict[str, Any]] = {
 
 #: COCO's results, the first file that is written.
 RESULTS = "detections.json"
-
-#: Endings of video files by codec; others are MP4.
-ENDINGS = {"MJPG": ".avi", "XVID": ".avi", "VP80": ".webm", "VP90": ".webm"}
 
 
 class PredictedTables:
@@ -238,27 +234,14 @@ class AnnotatedVideo:
     Args:
         folder: Where `annotated.mp4` is written.
         fps: Frames per second.
-        codec: Its four letters; the file's ending follows from them.
-
-    Raises:
-        ParameterError: such a video cannot be written here.
     """
 
-    def __init__(self, folder: Path, fps: float, codec: str = "mp4v"):
-        self._name = f"annotated{ENDINGS.get(codec, '.mp4')}"
-        self._folder = folder
+    def __init__(self, folder: Path, fps: float):
+        self._file = folder / "annotated.mp4"
         self._fps = fps
-        self._codec = codec
         self._sink: Any = None
         self._frames = 0
-        self._size = 64, 64
-        with TemporaryDirectory() as trial:
-            try:
-                with self._make(Path(trial)):
-                    pass
-            except (RuntimeError, TypeError, ValueError):
-                problem = f"no video with the codec {codec!r} can be written here"
-                raise ParameterError(f"{problem}; mp4v and MJPG always can") from None
+        self._size = 0, 0
 
     def add(self, frame: Frame, monitored: Monitored) -> None:
         """Takes a frame's detections."""
@@ -269,7 +252,8 @@ class AnnotatedVideo:
         picture = draw(frame.pixels, monitored)
         if self._sink is None:
             self._size = picture.shape[1], picture.shape[0]
-            self._sink = self._make(self._folder).__enter__()
+            video = sv.VideoInfo(*self._size, self._fps)
+            self._sink = sv.VideoSink(str(self._file), video).__enter__()
         if self._size != (picture.shape[1], picture.shape[0]):
             picture = sv.letterbox_image(picture, self._size)
         self._sink.write_frame(picture)
@@ -288,8 +272,7 @@ class AnnotatedVideo:
         self._sink.__exit__(None, None, None)
         import cv2
 
-        file = self._folder / self._name
-        video = cv2.VideoCapture(str(file))
+        video = cv2.VideoCapture(str(self._file))
         video.set(cv2.CAP_PROP_POS_FRAMES, self._frames - 1)
         is_whole, _ = video.read()
         video.release()
@@ -297,14 +280,7 @@ class AnnotatedVideo:
             problem = (
                 "its last frame cannot be read: the disk is full, or takes no file of this size"
             )
-            raise FartherError(f"{final_path(file)}: the video is not whole; {problem}")
-
-    def _make(self, folder: Path) -> Any:
-        import supervision as sv
-
-        return sv.VideoSink(
-            str(folder / self._name), sv.VideoInfo(*self._size, self._fps), self._codec
-        )
+            raise FartherError(f"{final_path(self._file)}: the video is not whole; {problem}")
 
 
 def _arrow(name: str, rows: Any) -> Any:

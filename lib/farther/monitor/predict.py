@@ -40,7 +40,6 @@ class PredictSettings:
     Args:
         out: Folder to write.
         pictures: Whether to write annotated pictures or a video.
-        codec: Of the video.
         batch_size: Images that go through the network together; None for 8, or 1 where the source
             is live.
         shard_images: Images whose rows are in memory before they are written.
@@ -51,7 +50,6 @@ class PredictSettings:
 
     out: Path
     pictures: bool = True
-    codec: str = "mp4v"
     batch_size: int | None = None
     shard_images: int = 512
     window: int = 200
@@ -202,7 +200,7 @@ def _predict(
     if settings.pictures and source.fps is None:
         pictures = Pictures(out / "pictures")
     elif settings.pictures and source.fps is not None:
-        pictures = AnnotatedVideo(out, source.fps, settings.codec)
+        pictures = AnnotatedVideo(out, source.fps)
     out.mkdir(parents=True, exist_ok=True)
     tables = PredictedTables(out, monitor.bundle.header, settings.shard_images)
     started = time.monotonic()

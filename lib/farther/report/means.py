@@ -36,6 +36,9 @@ from farther.report.tables import ResultTable
 #: What happens to unknown objects, then how well detections are separated.
 SHOWN = ("nose", "ap_u", "r_u", "auroc")
 
+#: Heading of the columns of several splits of one distance.
+ALL_SPLITS = "all OOD splits"
+
 #: Columns beside `VALUES`: the row's title, and about how many images would halve the interval.
 COLUMNS: dict[str, type[pl.DataType]] = {**VALUES, "detector": pl.String, "halved": pl.Int64}
 
@@ -73,8 +76,10 @@ def table(runs: Sequence[Run], artifacts: Path) -> ResultTable | None:
     cells = with_best(pl.DataFrame(rows, schema=COLUMNS))
     is_compared = ~pl.col("is_best") & ~pl.col("is_few")
     shown = "Means over the splits of each distance"
-    if len(distances) == 1:
-        shown = f"Means over {columns[distances[0]]}"
+    if columns.get(distances[0]) == ALL_SPLITS:
+        shown = f"Means over {ALL_SPLITS}"
+    elif len(distances) == 1:
+        shown = f"Values on {columns[distances[0]]}"
     means_table = ResultTable(
         name="means",
         caption=f"{shown}, with 95% intervals (%).",
@@ -98,7 +103,7 @@ def _columns(run_means: Sequence[RunMeans], distances: Sequence[str]) -> dict[st
         for name in means.run.splits_at(distances[0]):
             splits[name] = None
     if len(splits) > 1:
-        return {distances[0]: "all OOD splits"}
+        return {distances[0]: ALL_SPLITS}
     return {distances[0]: title_of_split("".join(splits))}
 
 

@@ -502,12 +502,6 @@ def test_an_absent_package_is_named_before_the_first_image(photos, tmp_path, mon
     run(photos, tmp_path / "out", pictures=False)
 
 
-def test_a_codec_that_cannot_be_written_is_refused_before_anything_is(video, tmp_path, capfd):
-    with pytest.raises(ParameterError, match="no video with the codec 'zzzz' can be written here"):
-        run(video, tmp_path / "out", codec="zzzz")
-    assert not (tmp_path / "out").exists()
-
-
 def test_frames_in_memory_do_not_grow_with_the_number_of_images(tmp_path):
     from weakref import WeakSet
 

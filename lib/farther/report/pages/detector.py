@@ -41,6 +41,9 @@ SECTIONS = {
     "inputs": "Inputs",
 }
 
+#: Points of a ROC or precision–recall curve.
+CURVE_POINTS = 80
+
 #: Heading → metric of the detector, and its name among the intervals of the evaluation.
 DETECTOR_QUALITY = {"mAP50 (%)": "map50", "mAP (%)": "map"}
 CLASSIFIER_QUALITY = {
@@ -169,11 +172,10 @@ def _diagnosis_recall(run: Run) -> str:
 def _curves(run: Run, results: AllResults) -> dict[str, Any]:
     """Charts of curves, of the methods with the highest mean AUROC."""
     methods = run.ranked("auroc")[: results.settings.curves]
-    points = results.settings.curve_points
     run_curves = curves.RunCurves(run, results.plots(run), methods)
     return {
-        "roc": run_curves.curves("roc", points),
-        "pr": run_curves.curves("pr", points),
+        "roc": run_curves.curves("roc", CURVE_POINTS),
+        "pr": run_curves.curves("pr", CURVE_POINTS),
         "tau": run_curves.sweep("tau"),
         "confidence": run_curves.sweep("confidence"),
         "no_detection": run_curves.no_detection(),
