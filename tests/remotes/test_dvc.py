@@ -19,7 +19,7 @@ import yaml
 from tests.stages.in_process import OF_RUN
 from tests.support import dvc_commands
 
-pytestmark = [pytest.mark.slow, pytest.mark.drawn(4)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
 
 ROOT = Path(__file__).parents[2]
 RUN = "voc-faster_rcnn"

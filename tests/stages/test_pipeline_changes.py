@@ -16,7 +16,7 @@ from tests.support.pages import until
 
 from farther.tables import Images
 
-pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(2)]
 
 TINY = {
     "voc": {"train": 12, "val": 6, "test": 6},

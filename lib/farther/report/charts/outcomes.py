@@ -82,8 +82,8 @@ def legend(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
 
 
 def _keys(rows: pl.DataFrame) -> tuple[vl.Key, ...]:
-    """The parts that occur, in the order of stacking."""
-    parts = set(rows["part"])
+    """The parts that any bar has, in the order of stacking."""
+    parts = set(rows.filter(pl.col("share") > 0)["part"])
     return tuple(key for key in KEYS if key.name in parts)
 
 

@@ -131,7 +131,7 @@ def _outcome_charts(bars_by_title: Mapping[str, Sequence[_Bar]]) -> vl.ChartGrou
         for number, bar in enumerate(bars):
             rows += [{"bar": number, **part} for part in bar.parts()]
         table = pl.DataFrame(rows, infer_schema_length=None)
-        tables.append(table.select("part", pl.col("alarms").cast(pl.Float64)))
+        tables.append(table.select("part", "share", pl.col("alarms").cast(pl.Float64)))
         labels = [[bar.label] for bar in bars]
         text = "; ".join(f"{bar.label}: {bar.shares.in_words()}" for bar in bars)
         charts.append(
