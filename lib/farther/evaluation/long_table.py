@@ -27,21 +27,29 @@ The columns:
 
 Values of the groups that only their papers' tables have, by their parts:
 
-    wilderness            recall=0.3: mean wilderness impact over the ratios
+    wilderness            recall=0.3: mean wilderness impact over the ratios; category=zebra,
+                          class=horse: detections of a category as a class, at the recall of
+                          Figure 4; set=open: OOD images per ID image of wilderness_errors, and with
+                          recall=0.3 the number of classes that reach it
     wilderness_errors     set=open, recall=0.3: detections, and the share of each cause of them, in
                           the ID images and as many wild ones; set=closed in the ID images alone
     operating_points      class=cow, beta=1, ratio=0: the largest F_β; without a class, the mean
     background            class=boat, objects=known: class minus background probability
     self_awareness        "": all images of a split; accepted=all: of all detections, no image
-                          rejected; aggregate=sum; uncertainty=entropy, aggregate=top-3;
+                          rejected; accepted=by uncertainty: of those in accepted images, against
+                          all OOD images; class=boat; aggregate=sum; uncertainty=entropy, aggregate=top-3;
                           calibrator=linear; image_threshold=keep_95; confidence_threshold=half,
                           calibrator=linear, image_threshold=keep_95 (the ablation); dummies=100;
                           score_threshold=0.5
+    known_objects         category=dog, class=cat: objects of a known category that are kept as a
+                          class; category=dog: those that are flagged, and missed
+    open_set              category=zebra, class=horse; error=missed; iou=mean: mean over IoU
+                          thresholds; ranking=confidence: of detections ranked by confidence
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +61,7 @@ from farther.evaluation.paths import RunFiles
 from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
     CLOSED_SET_KEYS,
+    AcceptedImages,
     BackgroundResults,
     ClassesResults,
     ErrorBudget,
@@ -60,6 +69,7 @@ from farther.evaluation.results import (
     Evaluation,
     Gain,
     Interval,
+    KnownCategory,
     MethodResults,
     MetricValues,
     Number,
@@ -253,6 +263,7 @@ class ResultRows:
         self._add_self_awareness(evaluation.self_awareness)
 
     def _add_error_budget(self, budget: ErrorBudget) -> None:
+        self.add("ap", budget.ap, group="errors", split=self._id_split)
         for kind, errors in budget.kinds.items():
             part = f"error={kind}"
             self.add("count", errors.count, group="errors", split=self._id_split, part=part)
@@ -273,6 +284,10 @@ class ResultRows:
             for key in ("average_impact", "average_impact_by_precision", "classes"):
                 value = getattr(impact, key)
                 self.add(key, value, group="wilderness", part=f"recall={recall}")
+        for category, count_by_class in wilderness.confusion.items():
+            for name, detections in count_by_class.items():
+                part = f"category={category}, class={name}"
+                self.add("detected_as", detections, group="wilderness", part=part)
         self._add_wilderness_errors(wilderness.closed_errors, "closed")
         self._add_wilderness_errors(wilderness.errors, "open")
         self._add_operating_points(wilderness.operating_points)
@@ -280,8 +295,11 @@ class ResultRows:
             self._add_background(wilderness.background)
 
     def _add_wilderness_errors(self, errors: ErrorCauses, image_set: str) -> None:
+        part = f"set={image_set}"
+        self.add("ratio", errors.ratio, group="wilderness", part=part, unit="per image")
         for index, recall in enumerate(errors.recalls):
             part = f"set={image_set}, recall={recall:g}"
+            self.add("classes", errors.classes[index], group="wilderness", part=part)
             detections = errors.detections[index]
             self.add("detections", detections, group="wilderness_errors", part=part)
             for cause, shares in errors.shares.items():
@@ -323,7 +341,14 @@ class ResultRows:
     def _add_self_awareness(self, results: SelfAwarenessResults) -> None:
         self.add_all(results, group="self_awareness")
         for name, values in results.per_class.items():
-            self.add_map(values, group="self_awareness", part=f"class={name}")
+            part = f"class={name}"
+            self.add_map(values, group="self_awareness", part=part)
+            thresholds = {
+                "threshold": results.detector.confidence_thresholds.get(name),
+                "best_on_test": results.thresholds_on_test.get(name),
+            }
+            for key, threshold in thresholds.items():
+                self.add(key, threshold, group="self_awareness", part=part, unit="score")
         for split, values in results.splits.items():
             if split == ALL_OOD:
                 # The other values of all OOD images are among those of the run.
@@ -332,8 +357,20 @@ class ResultRows:
                 self.add_map(values, group="self_awareness", split=split)
         for split, accuracy in results.accuracy.items():
             self.add_all(accuracy, group="self_awareness", split=split, part="accepted=all")
+        for split, accepted in results.images.items():
+            self._add_accepted_images(split, accepted)
         self._add_image_uncertainties(results)
         self._add_choices_of_self_awareness(results)
+
+    def _add_accepted_images(self, split: str, accepted: AcceptedImages) -> None:
+        """Adds what the self-aware detector accepts of a split, and the metrics of that."""
+        values: dict[str, Number] = {
+            "images": accepted.images,
+            "rejected_images": accepted.rejected_images,
+            "auroc": accepted.auroc,
+            **accepted.metrics,
+        }
+        self.add_map(values, group="self_awareness", split=split, part="accepted=by uncertainty")
 
     def _add_image_uncertainties(self, results: SelfAwarenessResults) -> None:
         """Adds AUROC by the aggregate and the uncertainty of detections."""
@@ -357,6 +394,13 @@ class ResultRows:
         for calibrator, errors in results.calibrated.items():
             part = f"calibrator={calibrator}"
             self.add_map(errors, group="self_awareness", split=self._id_split, part=part)
+        for split, diagrams in results.reliabilities.items():
+            if split == self._id_split:
+                continue  # among those of `calibrated`
+            for calibrator, diagram in diagrams.items():
+                part = f"calibrator={calibrator}"
+                laece = diagram.laece
+                self.add("laece", laece, group="self_awareness", split=split, part=part)
         for rule, values in results.image_thresholds.items():
             self.add_map(values, group="self_awareness", part=f"image_threshold={rule}")
         for step in results.ablation:
@@ -397,6 +441,7 @@ class ResultRows:
         """Adds the results of a method."""
         self.add("tau", results.tau, group="threshold", method=name, unit="score")
         self.add("id_regions_kept", results.id_regions_kept, group="threshold", method=name)
+        self.add("id_regions", results.id_regions, group="threshold", method=name)
         id_sections = {"costs": results.costs, "misclassification": results.misclassification}
         for group, section in id_sections.items():
             self.add_all(section, group=group, split=self._id_split, method=name)
@@ -409,6 +454,8 @@ class ResultRows:
                     method=name,
                     part=f"{attribute}={value}",
                 )
+        for category, outcomes in results.known_objects.items():
+            self._add_known_category(name, category, outcomes)
         for distance, means in results.means.items():
             self._add_means(name, distance, means)
         for split, split_results in results.splits.items():
@@ -416,6 +463,25 @@ class ResultRows:
             self._add_differences(name, split, split_results)
         for metric, gain in self._evaluation.gains.methods.get(name, {}).items():
             self._add_gain(name, metric, gain)
+
+    def _add_known_category(self, method: str, category: str, outcomes: KnownCategory) -> None:
+        """Adds the outcomes of the objects of a known category in the ID split."""
+        for name, objects in outcomes.kept_as.items():
+            self.add(
+                "kept_as",
+                objects,
+                group="known_objects",
+                split=self._id_split,
+                method=method,
+                part=f"category={category}, class={name}",
+            )
+        self.add_map(
+            {"flagged": outcomes.flagged, "missed": outcomes.missed},
+            group="known_objects",
+            split=self._id_split,
+            method=method,
+            part=f"category={category}",
+        )
 
     def _add_means(self, method: str, distance: str, means: MetricValues) -> None:
         """Adds means over the splits of a distance, whose keys are names of metrics."""
@@ -455,6 +521,16 @@ class ResultRows:
     def _add_split(self, method: str, split: str, results: SplitResults) -> None:
         for group, of_group in results.groups.items():
             self.add_all(of_group, group=group, split=split, method=method)
+            for key, value_by_class in of_group.parts.items():
+                for name, value in value_by_class.items():
+                    self.add(
+                        key,
+                        value,
+                        group=group,
+                        split=split,
+                        method=method,
+                        part=f"class={name}",
+                    )
         by_part = {
             "category": results.by_category,
             "size": results.by_size,
@@ -476,6 +552,15 @@ class ResultRows:
                     method=method,
                     part=f"category={category}, class={name}",
                 )
+        if results.ap_u_by_confidence is not None:
+            self.add(
+                "ap_u",
+                results.ap_u_by_confidence,
+                group="open_set",
+                split=split,
+                method=method,
+                part="ranking=confidence",
+            )
         if results.over_iou is not None:
             self.add_all(
                 results.over_iou, group="open_set", split=split, method=method, part="iou=mean"
@@ -658,6 +743,7 @@ class LongTable:
     def __init__(self, frame: pl.DataFrame):
         self.frame = frame
         self._selected: dict[tuple[str, str], dict[tuple[str, str], dict[str, Result]]] = {}
+        self._parted: dict[tuple[str, str, str], dict[tuple[str, str], dict[str, Results]]] = {}
 
     @cached_property
     def methods(self) -> list[str]:
@@ -689,6 +775,28 @@ class LongTable:
             self._selected[group, part] = self._select(group, part)
         return self._selected[group, part].get((split, method), {})
 
+    def by_part(
+        self, group: str, key: str, *, split: str = "", method: str = "", within: str = ""
+    ) -> Mapping[str, Results]:
+        """Values by the value of a key of their parts, such as the categories of "category".
+
+        Args:
+            group, split, method: See the module.
+            key: The last key of the parts.
+            within: The keys before it with their values, such as "category=zebra".
+
+        Returns:
+            In the order of the table; {} where there are none.
+        """
+        if (group, within, key) not in self._parted:
+            self._parted[group, within, key] = self._select_by_part(group, within, key)
+        return self._parted[group, within, key].get((split, method), {})
+
+    def part_keys(self, group: str) -> list[str]:
+        """The first keys of the parts of a group, in the order of the table."""
+        parts = self.frame.filter(pl.col("part") != "", group=group)["part"]
+        return parts.str.extract("^([^=]+)=").unique(maintain_order=True).to_list()
+
     def from_best(self, split: str, method: str) -> Mapping[str, FromBest]:
         """Metric → difference from the best method of a split; {} without replicates."""
         return self._differences.get((split, method), {})
@@ -707,19 +815,52 @@ class LongTable:
 
     def _select(self, group: str, part: str) -> dict[tuple[str, str], dict[str, Result]]:
         """The values of a group by split and method."""
-        rows = self.frame.filter(group=group, part=part)
-        key_by_name = {name: _key(group, name) for name in rows["metric"].unique()}
         selected: dict[tuple[str, str], dict[str, Result]] = {}
-        columns = rows.select(
-            "split", "method", "metric", "value", "low", "high", "no_interval", "n", "unit"
-        )
-        for split, method, name, value, low, high, no_interval, images, unit in columns.iter_rows():
-            if unit == "count" and value is not None and value == int(value):
-                value = int(value)
-            interval = None if low is None else (low, high)
-            result = Result(value, interval, no_interval, images)
-            selected.setdefault((split, method), {})[key_by_name[name]] = result
+        for row in _rows(group, self.frame.filter(group=group, part=part)):
+            selected.setdefault((row.split, row.method), {})[row.key] = row.result
         return selected
+
+    def _select_by_part(
+        self, group: str, within: str, key: str
+    ) -> dict[tuple[str, str], dict[str, Results]]:
+        """The values of a group by split and method, and by the value of a key of their parts."""
+        prefix = f"{within}, {key}=" if within else f"{key}="
+        of_key = self.frame.filter(pl.col("part").str.starts_with(prefix), group=group)
+        value_of_key = pl.col("part").str.strip_prefix(prefix)
+        # A value may have commas and equals signs, but not a comma before a key.
+        is_last_key = ~value_of_key.str.contains(r", [^,=]+=")
+
+        selected: dict[tuple[str, str], dict[str, dict[str, Result]]] = {}
+        for row in _rows(group, of_key.filter(is_last_key)):
+            by_part = selected.setdefault((row.split, row.method), {})
+            by_part.setdefault(row.part.removeprefix(prefix), {})[row.key] = row.result
+        return selected
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of a group, as selections hold it."""
+
+    split: str
+    method: str
+    part: str
+    key: str
+    result: Result
+
+
+def _rows(group: str, frame: pl.DataFrame) -> Iterator[_Row]:
+    """The rows of a frame of a group."""
+    key_by_name = {name: _key(group, name) for name in frame["metric"].unique()}
+    columns = frame.select(
+        "split", "method", "part", "metric", "value", "low", "high", "no_interval", "n", "unit"
+    )
+    for row in columns.iter_rows(named=True):
+        value = row["value"]
+        if row["unit"] == "count" and value is not None and value == int(value):
+            value = int(value)
+        interval = None if row["low"] is None else (row["low"], row["high"])
+        result = Result(value, interval, row["no_interval"], row["n"])
+        yield _Row(row["split"], row["method"], row["part"], key_by_name[row["metric"]], result)
 
 
 def _key(group: str, name: str) -> str:

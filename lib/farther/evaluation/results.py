@@ -599,14 +599,108 @@ class Evaluation(DetectorResults):
     gains: Gains
 
 
+class DecidedImages(Stored):
+    """The images of a split that a self-aware detector accepts or rejects, as they are drawn.
+
+    Args:
+        severity, histogram, examples: See `AcceptedImages`.
+    """
+
+    severity: int | None
+    histogram: list[float]
+    examples: list[ExampleImage]
+
+
+class SelfAwareDrawings(Stored):
+    """What is drawn of a run's self-awareness.
+
+    Args:
+        detector, reliability, reliability_before, map_by_uncertainty, sweeps, ious: See
+            `farther.evaluation.self_awareness`.
+        reliabilities: Split → calibrator → reliability diagram.
+        images: Split → its images.
+    """
+
+    detector: SelfAwareDetector
+    reliability: Reliability
+    reliability_before: Reliability
+    reliabilities: dict[str, dict[str, Reliability]]
+    map_by_uncertainty: list[float | None]
+    sweeps: dict[str, list[dict[str, float | None]]]
+    ious: list[dict[str, float | None]]
+    images: dict[str, DecidedImages]
+
+    @classmethod
+    def of(cls, results: SelfAwarenessResults) -> SelfAwareDrawings:
+        """What is drawn of some results."""
+        reliabilities: dict[str, dict[str, Reliability]] = {}
+        for split, diagrams in results.reliabilities.items():
+            reliabilities[split] = {}
+            for calibrator, diagram in diagrams.items():
+                reliabilities[split][calibrator] = Reliability(
+                    **diagram.model_dump(exclude={"laece"})
+                )
+        images = {}
+        for split, accepted in results.images.items():
+            images[split] = DecidedImages(
+                severity=accepted.severity,
+                histogram=accepted.histogram,
+                examples=accepted.examples,
+            )
+        return cls(
+            detector=results.detector,
+            reliability=results.reliability,
+            reliability_before=results.reliability_before,
+            reliabilities=reliabilities,
+            map_by_uncertainty=results.map_by_uncertainty,
+            sweeps=results.sweeps,
+            ious=results.ious,
+            images=images,
+        )
+
+
+class WildernessDrawings(Stored):
+    """What is drawn of a run's wilderness.
+
+    Args:
+        similar: Groups of ID classes that are easily confused.
+        diagnosis_recall: Recall at which detections are counted by category and class.
+        margins: "known" and "unknown" → share of the detections in each bin of class minus
+            background probability; {} without a background column.
+    """
+
+    similar: list[list[str]]
+    diagnosis_recall: float
+    margins: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, results: WildernessResults) -> WildernessDrawings:
+        """What is drawn of some results."""
+        margins = {}
+        if results.background is not None:
+            margins["known"] = results.background.known.histogram
+            margins["unknown"] = results.background.unknown.histogram
+        return cls(
+            similar=results.errors.similar,
+            diagnosis_recall=results.diagnosis_recall,
+            margins=margins,
+        )
+
+
 class RunDescription(Stored):
-    """How a run was evaluated, without any value: the content of `results/<run>.json`.
+    """How a run was evaluated, and its curves and histograms: `results/<run>.json`.
+
+    It has no value that is printed: these are in the long table.
 
     Args:
         benchmark, settings, threshold_rule, detector, classifier_type, bootstrap, tau_images,
             not_applicable: See `Evaluation`.
         fitted: Each method that applies.
         inputs: Split → hashes of its tables; see `SplitCounts`.
+        baseline: See `Gains`.
+        wilderness, self_awareness: What is drawn of them.
+        class_graph: Unknown classes and the ID classes that their objects are taken for; None where
+            no split's images were chosen by rules.
     """
 
     benchmark: str
@@ -619,10 +713,19 @@ class RunDescription(Stored):
     not_applicable: dict[str, str]
     fitted: dict[str, FittedMethod]
     inputs: dict[str, dict[str, str]]
+    baseline: str | None
+    wilderness: WildernessDrawings
+    self_awareness: SelfAwareDrawings
+    class_graph: ClassGraph | None
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> RunDescription:
         """The description of an evaluated run."""
+        class_graph = None
+        if evaluation.classes is not None:
+            class_graph = ClassGraph(
+                edges=evaluation.classes.edges, similarity=evaluation.classes.similarity
+            )
         return cls(
             benchmark=evaluation.benchmark,
             settings=evaluation.settings,
@@ -634,6 +737,10 @@ class RunDescription(Stored):
             not_applicable=evaluation.not_applicable,
             fitted={name: results.fitted for name, results in evaluation.methods.items()},
             inputs={name: counts.inputs for name, counts in evaluation.splits.items()},
+            baseline=evaluation.gains.baseline,
+            wilderness=WildernessDrawings.of(evaluation.wilderness),
+            self_awareness=SelfAwareDrawings.of(evaluation.self_awareness),
+            class_graph=class_graph,
         )
 
 
