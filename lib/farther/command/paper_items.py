@@ -55,7 +55,7 @@ def evaluated(project: Project, name: str) -> Run:
         ParameterError: it is not evaluated yet.
     """
     run = read_run(name, project.params, project.artifacts)
-    if not run.is_evaluated or run.evaluation is None:
+    if not run.is_evaluated or run.description is None:
         raise ParameterError(f"run {name!r} has no results yet; `farther repro` computes them")
     return run
 

@@ -37,12 +37,17 @@ Values of the groups that only their papers' tables have, by their parts:
     background            class=boat, objects=known: class minus background probability
     self_awareness        "": all images of a split; accepted=all: of all detections, no image
                           rejected; accepted=by uncertainty: of those in accepted images, against
-                          all OOD images; class=boat; aggregate=sum; uncertainty=entropy, aggregate=top-3;
-                          calibrator=linear; image_threshold=keep_95; confidence_threshold=half,
+                          all OOD images; class=boat; aggregate=sum; uncertainty=entropy,
+                          aggregate=top-3; calibrator=linear; image_threshold=keep_95;
+                          confidence_threshold=half,
                           calibrator=linear, image_threshold=keep_95 (the ablation); dummies=100;
                           score_threshold=0.5
     known_objects         category=dog, class=cat: objects of a known category that are kept as a
                           class; category=dog: those that are flagged, and missed
+    proposals             source=rpn: of a split, and in the ID images false alarms and τ_o;
+                          source=rpn, distance=near; the same with size=small, and with alarms=0.1
+    with_proposals        source=rpn: detections and proposals together, and of these size=small and
+                          error=missed and found; regions=detections: detections alone
     open_set              category=zebra, class=horse; error=missed; iou=mean: mean over IoU
                           thresholds; ranking=confidence: of detections ranked by confidence
 """
@@ -58,7 +63,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.paths import RunFiles
-from farther.evaluation.recovery import RecoveredRun
+from farther.evaluation.recovery import RecoveredObjects, RecoveredRun
 from farther.evaluation.results import (
     CLOSED_SET_KEYS,
     AcceptedImages,
@@ -79,6 +84,7 @@ from farther.evaluation.results import (
     WildernessResults,
 )
 from farther.evaluation.self_aware_run import ALL_OOD
+from farther.evaluation.with_proposals import MethodWithProposals
 from farther.metrics.catalogue import METRICS, Metric
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.writing import write_aside
@@ -117,6 +123,12 @@ NOT_IN_CATALOGUE = (
     *("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn"),
     *("idq_t", "laece_t", "lrp_t", "lrp_loc_t", "lrp_fp_t", "lrp_fn_t"),
     *("classes_auroc", "classes_fpr95", "classes_detection_error95"),
+)
+
+#: First keys of the parts of the group `open_set`; all others are attributes of images.
+PARTS_OF_OPEN_SET = (
+    *("category", "size", "supercategory"),
+    *("best", "distance", "error", "iou", "minus", "ranking"),
 )
 
 #: Why the difference of two methods has no interval that agree in all bootstrap resamples.
@@ -395,9 +407,9 @@ class ResultRows:
             part = f"calibrator={calibrator}"
             self.add_map(errors, group="self_awareness", split=self._id_split, part=part)
         for split, diagrams in results.reliabilities.items():
-            if split == self._id_split:
-                continue  # among those of `calibrated`
             for calibrator, diagram in diagrams.items():
+                if split == self._id_split and calibrator in results.calibrated:
+                    continue
                 part = f"calibrator={calibrator}"
                 laece = diagram.laece
                 self.add("laece", laece, group="self_awareness", split=split, part=part)
@@ -612,8 +624,16 @@ class ResultRows:
             part = f"source={source}"
             for split, section in results.splits.items():
                 self.add_all(section, group="proposals", split=split, part=part)
-            for distance, section in results.distances.items():
-                self.add_all(section, group="proposals", part=f"{part}, distance={distance}")
+            for distance, recovered_objects in results.distances.items():
+                self._add_recovered(recovered_objects, f"{part}, distance={distance}")
+            self.add(
+                "threshold",
+                results.threshold,
+                group="proposals",
+                split=self._id_split,
+                part=part,
+                unit="score",
+            )
             self.add(
                 "alarms",
                 results.alarms,
@@ -625,9 +645,44 @@ class ResultRows:
             )
             for method, splits in results.methods.items():
                 for split, together in splits.items():
-                    self.add_all(
-                        together, group="with_proposals", split=split, method=method, part=part
-                    )
+                    self._add_with_proposals(together, split, method, part)
+
+    def _add_recovered(self, objects: RecoveredObjects, part: str) -> None:
+        """Adds what a source covers of the unknown objects of a distance."""
+        self.add_all(objects, group="proposals", part=part)
+        for size, values in objects.by_size.items():
+            self.add_map(values, group="proposals", part=f"{part}, size={size}")
+        for point in objects.froc:
+            part_of_point = f"{part}, alarms={point.alarms:g}"
+            self.add("recovered", point.recovered, group="proposals", part=part_of_point)
+            self.add(
+                "still_missed",
+                point.still_missed,
+                group="proposals",
+                part=part_of_point,
+                interval=point.interval,
+            )
+
+    def _add_with_proposals(
+        self, together: MethodWithProposals, split: str, method: str, part: str
+    ) -> None:
+        """Adds metrics of detections and proposals together, and of detections alone."""
+        sections: dict[str, MetricValues] = {part: together}
+        for size, of_size in together.by_size.items():
+            sections[f"{part}, size={size}"] = of_size
+        for kind, errors in together.error_budget.items():
+            sections[f"{part}, error={kind}"] = errors
+        for part_of_section, section in sections.items():
+            self.add_all(
+                section, group="with_proposals", split=split, method=method, part=part_of_section
+            )
+        self.add_map(
+            together.without,
+            group="with_proposals",
+            split=split,
+            method=method,
+            part=f"{part}, regions=detections",
+        )
 
 
 def _metric_name(metric: Metric | None, group: str, key: str) -> str:
@@ -733,6 +788,10 @@ class FromBest:
 Results = Mapping[str, Result]
 
 
+#: Split and method → value of a key of parts → values by their keys.
+_ByPart = Mapping[tuple[str, str], Mapping[str, Results]]
+
+
 class LongTable:
     """Selections of a long table.
 
@@ -743,7 +802,7 @@ class LongTable:
     def __init__(self, frame: pl.DataFrame):
         self.frame = frame
         self._selected: dict[tuple[str, str], dict[tuple[str, str], dict[str, Result]]] = {}
-        self._parted: dict[tuple[str, str, str], dict[tuple[str, str], dict[str, Results]]] = {}
+        self._parted: dict[tuple[str, str, str], _ByPart] = {}
 
     @cached_property
     def methods(self) -> list[str]:
@@ -792,6 +851,12 @@ class LongTable:
             self._parted[group, within, key] = self._select_by_part(group, within, key)
         return self._parted[group, within, key].get((split, method), {})
 
+    def outer_parts(self, group: str, key: str) -> list[str]:
+        """The values of the first of several keys of the parts of a group."""
+        of_group = self.frame.filter(group=group)["part"]
+        values = of_group.str.extract(f"^{key}=(.*?), [^,=]+=").drop_nulls()
+        return values.unique(maintain_order=True).to_list()
+
     def part_keys(self, group: str) -> list[str]:
         """The first keys of the parts of a group, in the order of the table."""
         parts = self.frame.filter(pl.col("part") != "", group=group)["part"]
@@ -820,9 +885,7 @@ class LongTable:
             selected.setdefault((row.split, row.method), {})[row.key] = row.result
         return selected
 
-    def _select_by_part(
-        self, group: str, within: str, key: str
-    ) -> dict[tuple[str, str], dict[str, Results]]:
+    def _select_by_part(self, group: str, within: str, key: str) -> _ByPart:
         """The values of a group by split and method, and by the value of a key of their parts."""
         prefix = f"{within}, {key}=" if within else f"{key}="
         of_key = self.frame.filter(pl.col("part").str.starts_with(prefix), group=group)

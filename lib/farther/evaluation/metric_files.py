@@ -100,7 +100,8 @@ def _compared(rows: pl.DataFrame) -> Values:
 def _proposals(table: pl.DataFrame) -> dict[str, Any]:
     """Source of proposals → false alarms per ID image, and missed objects by distance."""
     metrics_by_source: dict[str, Any] = {}
-    for part, rows in _parts(table.filter(split=""), "part"):
+    is_of_distance = pl.col("part").str.contains("^source=.*, distance=[^,=]*$")
+    for part, rows in _parts(table.filter(is_of_distance, split=""), "part"):
         source, _, distance = part.removeprefix("source=").partition(", distance=")
         metrics = metrics_by_source.setdefault(source, {})
         values = _values(rows)

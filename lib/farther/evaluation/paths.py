@@ -137,7 +137,12 @@ class RunFiles:
 
     def called(self, source: str, split: str) -> Path:
         """The table of a source's proposals in the split that are called unknown."""
-        return inside(self.root / "recovered", f"{self.run}/called/{source}/{split}.parquet")
+        return inside(self.all_called, f"{source}/{split}.parquet")
+
+    @property
+    def all_called(self) -> Path:
+        """The folder of the proposals that are called unknown, of all sources."""
+        return inside(self.root / "recovered", f"{self.run}/called")
 
     def plot(self, kind: str) -> Path:
         """The CSV file of a kind of plot; see `farther.evaluation.plots.SCHEMAS`."""

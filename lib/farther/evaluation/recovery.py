@@ -16,7 +16,14 @@ from farther.errors import DataError
 from farther.evaluation import intervals
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import Interval, MetricValues, Stored, read_results
+from farther.evaluation.results import (
+    Interval,
+    MetricValues,
+    ProposalDrawings,
+    SourceDrawings,
+    Stored,
+    read_results,
+)
 from farther.evaluation.reviewed_images import (
     REVIEWED,
     check_reviewed,
@@ -125,6 +132,17 @@ class RecoveredRun(Stored):
     asked_alarms: float
     iou: float
     sources: dict[str, SourceResults]
+
+    @property
+    def drawings(self) -> ProposalDrawings:
+        """What is drawn of them."""
+        sources = {}
+        for name, source in self.sources.items():
+            curves = {}
+            for distance, objects in source.distances.items():
+                curves[distance] = objects.curve
+            sources[name] = SourceDrawings(kind=source.kind, rule=source.rule, curves=curves)
+        return ProposalDrawings(asked_alarms=self.asked_alarms, sources=sources)
 
     def summary(self) -> str:
         """Fraction of missed objects with and without each source, over all distances."""

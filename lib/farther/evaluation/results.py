@@ -687,6 +687,31 @@ class WildernessDrawings(Stored):
         )
 
 
+class SourceDrawings(Stored):
+    """What is drawn of a source of proposals; see `farther.evaluation.recovery.SourceResults`.
+
+    Args:
+        kind, rule: How the source finds proposals.
+        curves: Distance → false alarms per ID image, and share of the objects that is still missed.
+    """
+
+    kind: str
+    rule: str
+    curves: dict[str, list[tuple[float, float]]]
+
+
+class ProposalDrawings(Stored):
+    """What is drawn of a run's proposals.
+
+    Args:
+        asked_alarms: The rate of false alarms that τ_o is chosen for.
+        sources: The sources.
+    """
+
+    asked_alarms: float
+    sources: dict[str, SourceDrawings]
+
+
 class RunDescription(Stored):
     """How a run was evaluated, and its curves and histograms: `results/<run>.json`.
 
@@ -701,6 +726,7 @@ class RunDescription(Stored):
         wilderness, self_awareness: What is drawn of them.
         class_graph: Unknown classes and the ID classes that their objects are taken for; None where
             no split's images were chosen by rules.
+        proposals: What is drawn of proposals; None without any.
     """
 
     benchmark: str
@@ -717,9 +743,12 @@ class RunDescription(Stored):
     wilderness: WildernessDrawings
     self_awareness: SelfAwareDrawings
     class_graph: ClassGraph | None
+    proposals: ProposalDrawings | None
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> RunDescription:
+    def of(
+        cls, evaluation: Evaluation, proposals: ProposalDrawings | None = None
+    ) -> RunDescription:
         """The description of an evaluated run."""
         class_graph = None
         if evaluation.classes is not None:
@@ -741,6 +770,7 @@ class RunDescription(Stored):
             wilderness=WildernessDrawings.of(evaluation.wilderness),
             self_awareness=SelfAwareDrawings.of(evaluation.self_awareness),
             class_graph=class_graph,
+            proposals=proposals,
         )
 
 

@@ -10,11 +10,10 @@ import polars as pl
 from farther.evaluation.long_table import SCHEMA, LongTable, long_table, read_long_table
 from farther.evaluation.metric_files import Values, metrics_of_detector
 from farther.evaluation.paths import RunFiles
-from farther.evaluation.recovery import RecoveredRun, read_recovered
+from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
     Evaluation,
     RunDescription,
-    read_evaluation,
     read_results,
 )
 from farther.metrics.catalogue import COMPARED, METRICS
@@ -44,10 +43,9 @@ class StoredResults:
             recovered: Results of its proposals; None where it has none.
         """
         results = cls(RunFiles(evaluation.run, evaluation.benchmark))
-        results.evaluation = evaluation
-        results.recovered = recovered
         results.table = LongTable(long_table(evaluation, recovered))
-        results.description = RunDescription.of(evaluation)
+        proposals = None if recovered is None else recovered.drawings
+        results.description = RunDescription.of(evaluation, proposals)
         return results
 
     @cached_property
@@ -82,28 +80,6 @@ class StoredResults:
         if not self.files.description.exists():
             return None
         return read_results(RunDescription, self.files.description, "run `farther repro evaluate`")
-
-    @cached_property
-    def evaluation(self) -> Evaluation | None:
-        """All details that are no values, too; None where they are not on this machine.
-
-        It is megabytes of JSON.
-
-        Raises:
-            DataError: the file is damaged.
-        """
-        if not self.files.evaluation.exists():
-            return None
-        return read_evaluation(self.files.evaluation)
-
-    @cached_property
-    def recovered(self) -> RecoveredRun | None:
-        """Results of its proposals; None where it has none, or they are not on this machine.
-
-        Raises:
-            DataError: a file is damaged.
-        """
-        return read_recovered(self.files)
 
 
 def _table_of_metrics(files: RunFiles) -> pl.DataFrame:

@@ -49,7 +49,8 @@ def write_values(
     with write_aside(files.metrics) as folder:
         for name, metrics in metric_files(table, evaluation.settings.id_split).items():
             _write(inside(folder, name), metrics)
-    write_results(files.description, RunDescription.of(evaluation))
+    proposals = None if recovered is None else recovered.drawings
+    write_results(files.description, RunDescription.of(evaluation, proposals))
     write_results(files.evaluation, evaluation)
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from farther.evaluation.long_table import Results
 from farther.report.linked_table import Cell, LinkedTable, Row
 from farther.report.links import GalleryLinks, View
 from farther.report.results import Run
@@ -50,6 +51,45 @@ class Predictions:
 
 
 @dataclass(frozen=True)
+class _Outcomes:
+    """Outcomes of the objects of a split by their categories, under a method.
+
+    Args:
+        run, split, method: Of which.
+        group: The group of the counts in the long table.
+        kept_as: Key of the objects of a category that are kept as a class.
+    """
+
+    run: Run
+    group: str
+    split: str
+    method: str
+    kept_as: str
+
+    def predictions(self, flagged: str, missed: str) -> dict[str, Predictions]:
+        """Category → predictions of its objects.
+
+        Args:
+            flagged, missed: Keys of the objects with these outcomes.
+        """
+        predictions = {}
+        for category, counts in self._by_part("category").items():
+            kept_as: Counter[str] = Counter()
+            for name, of_class in self._by_part("class", f"category={category}").items():
+                kept_as[name] = int(of_class[self.kept_as].value or 0)
+            predictions[category] = Predictions(
+                kept_as, int(counts[flagged].value or 0), int(counts[missed].value or 0)
+            )
+        return predictions
+
+    def _by_part(self, key: str, within: str = "") -> Mapping[str, Results]:
+        """See `farther.evaluation.long_table.LongTable.by_part`."""
+        return self.run.results.table.by_part(
+            self.group, key, split=self.split, method=self.method, within=within
+        )
+
+
+@dataclass(frozen=True)
 class Confusion:
     """Predictions of all objects of a run.
 
@@ -69,22 +109,11 @@ class Confusion:
         """
         unknown: dict[str, Predictions] = {}
         for split in run.splits:
-            details = run.details(split.name, method)
-            for category, outcomes in details.by_category.items():
-                of_category = Predictions(
-                    Counter(details.taken_for.get(category, {})),
-                    int(outcomes.values["tp_u"] or 0),
-                    int(outcomes.values["fn_missed"] or 0),
-                )
+            outcomes = _Outcomes(run, "open_set", split.name, method, "taken_for")
+            for category, of_category in outcomes.predictions("tp_u", "fn_missed").items():
                 unknown.setdefault(category, Predictions()).add(of_category)
-
-        known = {}
-        if run.evaluation is not None:
-            for category, counts in run.evaluation.methods[method].known_objects.items():
-                known[category] = Predictions(
-                    Counter(counts.kept_as), counts.flagged, counts.missed
-                )
-        return cls(unknown, known)
+        outcomes = _Outcomes(run, "known_objects", run.id_split or "", method, "kept_as")
+        return cls(unknown, outcomes.predictions("flagged", "missed"))
 
     def table(self, links: GalleryLinks, id_split: str, limit: int) -> LinkedTable | None:
         """The matrix as a table; None without objects.

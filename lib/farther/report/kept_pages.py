@@ -61,20 +61,19 @@ def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
     files = RunFiles(run.name, run.benchmark, artifacts)
     yield files.long_table
     yield files.description
-    yield files.evaluation
     yield files.results
     yield files.metrics
     for kind in plots.SCHEMAS:
         yield files.plot(kind)
     yield files.outcomes
-    yield files.recovered.parent
+    yield files.all_called
     yield files.roles_file
     yield from listed(files.all_regions, "*/regions.json")
     splits = [split.name for split in run.splits]
     if run.id_split is not None:
         splits.append(run.id_split)
-    if run.evaluation is not None:
-        for name in run.evaluation.self_awareness.images:
+    if run.description is not None:
+        for name in run.description.self_awareness.images:
             if name not in splits:
                 yield files.images(name).parent
                 yield files.regions(name)
@@ -111,7 +110,7 @@ def shared_inputs(results: AllResults) -> dict[str, Any]:
         "packages": {name: _version(name) for name in PACKAGES},
         "settings": to_jsonable_python(results.settings),
         "pages of runs": [[run.full_title, run.name] for run in results.measured],
-        "has proposals": any(run.recovered for run in results.evaluated),
+        "has proposals": any(run.sources for run in results.evaluated),
         "roots": links,
     }
 

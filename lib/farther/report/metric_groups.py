@@ -6,13 +6,14 @@ They show what flagging costs on ID images, and the groups of metrics on a detec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
 
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import GroupTable
+from farther.evaluation.long_table import Result
 from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing
 from farther.report.results import VALUES, Run, cell_of
@@ -33,8 +34,8 @@ OVER_IOU = ("nose", "ap_u", "p_u", "r_u")
 
 #: COCO's metrics → headings.
 COCO = {
-    "ap": "mAP",
-    "ap50": "mAP50",
+    "map": "mAP",
+    "map50": "mAP50",
     "ap75": "mAP75",
     "ap_small": "small",
     "ap_medium": "medium",
@@ -151,33 +152,37 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
 
 def _iou_rows(run: Run, method: str) -> Iterator[dict[str, Any]]:
     """One row per split with means over IoU thresholds."""
+    table = run.results.table
     for split in run.splits:
-        details = run.details(split.name, method)
-        if details.over_iou is None:
-            continue
-        means = details.over_iou.values
-        if all(value is None for value in means.values()):
+        means = table.values("open_set", split=split.name, method=method, part="iou=mean")
+        if all(mean.value is None for mean in means.values()):
             continue
         row: dict[str, Any] = {
             "Split": split.title,
-            "Objects": details.of_group("open_set")["unknown_objects"],
+            "Objects": run.value(split.name, method, "open_set", "unknown_objects"),
         }
         for name in OVER_IOU:
-            row[f"{METRICS[name].title} (%)"] = means[name]
-        row["AP_U by confidence (%)"] = details.ap_u_by_confidence
+            row[f"{METRICS[name].title} (%)"] = means[name].value
+        by_confidence = table.values(
+            "open_set", split=split.name, method=method, part="ranking=confidence"
+        )
+        row["AP_U by confidence (%)"] = by_confidence.get("ap_u", Result(None)).value
         yield row
 
 
 def _open_set_errors(run: Run, method: str) -> Listing:
     """A-OSE of each known class, the highest first; empty where there are no errors."""
-    errors_by_split: dict[str, Mapping[str, Any]] = {}
+    errors_by_split: dict[str, dict[str, int]] = {}
     total: Counter[str] = Counter()
     for split in run.splits:
-        open_world = run.details(split.name, method).groups.get("open_world")
-        if open_world:
-            errors: Mapping[str, Any] = open_world.parts["a_ose_by_class"]
-            errors_by_split[split.title] = errors
-            total.update(errors)
+        if not run.group(split.name, method, "open_world"):
+            continue
+        by_class = run.results.table.by_part("open_world", "class", split=split.name, method=method)
+        errors = {
+            name: int(values["a_ose_by_class"].value or 0) for name, values in by_class.items()
+        }
+        errors_by_split[split.title] = errors
+        total.update(errors)
 
     rows = []
     for name, count in sorted(total.items(), key=lambda item: (-item[1], item[0])):
@@ -194,27 +199,29 @@ def _open_set_errors(run: Run, method: str) -> Listing:
 
 def _closed_set(run: Run) -> Iterator[Listing]:
     """COCO's metrics on the ID test images, of all known classes and of each."""
-    if run.whole_images or run.evaluation is None:
+    if run.whole_images or run.id_split is None:
         return
-    closed_set = run.evaluation.closed_set
-    if not closed_set.per_class:
+    table = run.results.table
+    of_classes = table.by_part("detector", "class", split=run.id_split)
+    if not of_classes:
         return
+    of_all = table.values("detector", split=run.id_split)
     row: dict[str, Any] = {"Images": run.id_images or None}
     for name, title in COCO.items():
-        row[f"{title} (%)"] = closed_set.values[name]
+        row[f"{title} (%)"] = of_all[name].value
     yield Listing.from_rows(
         "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, "
         "by size; average recall.",
         [row],
     )
     class_rows = []
-    for name, values in closed_set.per_class.items():
+    for name, values in of_classes.items():
         class_row = {
             "Class": name,
-            "Objects": values["objects"],
-            "AP (%)": values["ap"],
-            "AP50 (%)": values["ap50"],
-            "AR (%)": values["ar"],
+            "Objects": values["objects"].value,
+            "AP (%)": values["map"].value,
+            "AP50 (%)": values["map50"].value,
+            "AR (%)": values["ar"].value,
         }
         class_rows.append(class_row)
     yield Listing.from_rows("Known classes in the ID test images.", class_rows)

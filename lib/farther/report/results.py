@@ -16,14 +16,11 @@ from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.long_table import Result, Results
-from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
-    Evaluation,
     FittedMethod,
-    MethodResults,
     Number,
     RunDescription,
-    SplitResults,
+    SourceDrawings,
 )
 from farther.evaluation.stored_results import StoredResults
 from farther.methods.base import METHODS
@@ -153,14 +150,15 @@ class Run:
         return self.results.description
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        """All details that are no values, too; None where they are not on this machine."""
-        return self.results.evaluation
+    def sources(self) -> Mapping[str, SourceDrawings]:
+        """Sources of its proposals; {} where it has none, or they are not on this machine."""
+        if self.description is None or self.description.proposals is None:
+            return {}
+        return self.description.proposals.sources
 
-    @property
-    def recovered(self) -> RecoveredRun | None:
-        """Results of its proposals; None where it has none, or they are not on this machine."""
-        return self.results.recovered
+    def of_source(self, source: str, split: str) -> Results:
+        """What a source of its proposals covers of a split; of ID images, its false alarms."""
+        return self.results.table.values("proposals", split=split, part=f"source={source}")
 
     @cached_property
     def values(self) -> pl.DataFrame:
@@ -355,12 +353,6 @@ class Run:
         share = self.count(split, "no_detection")
         return None if share is None else float(share)
 
-    def method(self, name: str) -> MethodResults | None:
-        """All that was measured with a method; None where that is not on this machine."""
-        if self.evaluation is None:
-            return None
-        return self.evaluation.methods.get(name)
-
     def mean(self, distance: str, method: str, metric: Metric) -> Result | None:
         """A method's mean of a metric over the splits of a distance; None where it has none."""
         table = self.results.table
@@ -375,13 +367,6 @@ class Run:
         """The OOD test splits of a distance that were tested."""
         names = {split.name for split in self.splits if split.distance == distance}
         return [split for split in self.tested_splits if split in names]
-
-    def details(self, split: str, method: str) -> SplitResults:
-        """All that was measured with a method in a split; empty where it is not on this machine."""
-        results = self.method(method)
-        if results is None:
-            return SplitResults()
-        return results.splits.get(split, SplitResults())
 
     def fitted(self, method: str) -> FittedMethod:
         """The fitted method; only its name where the details are not on this machine."""

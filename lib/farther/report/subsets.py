@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from farther.datasets.image_attributes import BRIGHTNESS, BRIGHTNESS_VALUES
-from farther.evaluation.results import MetricValues
+from farther.evaluation.long_table import PARTS_OF_OPEN_SET, Results
 from farther.metrics.matching.boxes import AREA_RANGES
 from farther.report.linked_table import Cell, LinkedTable, Row
 from farther.report.links import FALSE_ALARMS, GalleryLinks, View
@@ -35,7 +35,7 @@ def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
         links: The page's links to the run.
     """
     linked_tables = []
-    for name in _names(run, method):
+    for name in _names(run):
         rows = list(_outcome_rows(run, method, name, links))
         if rows:
             linked_tables.append(
@@ -53,22 +53,18 @@ def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
     return linked_tables
 
 
-def _names(run: Run, method: str) -> list[str]:
+def _names(run: Run) -> list[str]:
     """The ways to divide images and objects: the size, and attributes of images."""
-    names = {SIZE: None}
-    for split in run.splits:
-        names.update(dict.fromkeys(run.details(split.name, method).by_attribute))
-    names.update(dict.fromkeys(_costs_by_attribute(run, method)))
-    return list(names)
+    table = run.results.table
+    attributes = [key for key in table.part_keys("open_set") if key not in PARTS_OF_OPEN_SET]
+    return list(dict.fromkeys([SIZE, *attributes, *table.part_keys("costs")]))
 
 
 def _outcome_rows(run: Run, method: str, name: str, links: GalleryLinks) -> Iterator[Row]:
     """One row per split and value."""
     for split in run.splits:
-        details = run.details(split.name, method)
-        outcomes_by_value: Mapping[str, MetricValues] = details.by_attribute.get(name, {})
-        if name == SIZE:
-            outcomes_by_value = details.by_size
+        table = run.results.table
+        outcomes_by_value = table.by_part("open_set", name, split=split.name, method=method)
         begins = split.title
         for value, outcomes in _ordered(name, outcomes_by_value):
             view = View(split.name, method, subset=f"{name}={value}")
@@ -76,12 +72,12 @@ def _outcome_rows(run: Run, method: str, name: str, links: GalleryLinks) -> Iter
             begins = ""
 
 
-def _outcome_cells(outcomes: MetricValues, view: View, links: GalleryLinks) -> Sequence[Cell]:
-    objects = int(outcomes.values["unknown_objects"] or 0)
+def _outcome_cells(outcomes: Results, view: View, links: GalleryLinks) -> Sequence[Cell]:
+    objects = int(outcomes["unknown_objects"].value or 0)
     cells = [Cell(f"{objects:,}", links.to(view.of((), objects)))]
     for outcome, (count_key, share_key) in OUTCOMES.items():
-        count = int(outcomes.values[count_key] or 0)
-        text = percent(count / objects if objects else None, outcomes.intervals.get(share_key))
+        count = int(outcomes[count_key].value or 0)
+        text = percent(count / objects if objects else None, outcomes[share_key].interval)
         href = links.to(view.of([outcome], count)) if count else ""
         cells.append(Cell(text, href))
     return cells
@@ -89,21 +85,23 @@ def _outcome_cells(outcomes: MetricValues, view: View, links: GalleryLinks) -> S
 
 def _alarm_table(run: Run, method: str, name: str, links: GalleryLinks) -> LinkedTable | None:
     """False alarms on ID images by the values of an attribute; None where they have none."""
-    costs_by_value = _costs_by_attribute(run, method).get(name, {})
-    if not costs_by_value or run.id_split is None:
+    if run.id_split is None:
+        return None
+    costs_by_value = run.results.table.by_part("costs", name, split=run.id_split, method=method)
+    if not costs_by_value:
         return None
     rows = []
     for value, costs in _ordered(name, costs_by_value):
         view = View(run.id_split, method, outcomes=FALSE_ALARMS, subset=f"{name}={value}")
-        flagged = int(costs.values["flagged"] or 0)
+        flagged = int(costs["flagged"].value or 0)
         cells = [
-            Cell(f"{costs.values['images']:,}"),
-            Cell(f"{costs.values['id_regions']:,}"),
+            Cell(f"{costs['images'].value:,}"),
+            Cell(f"{costs['id_regions'].value:,}"),
             Cell(
-                percent(_fraction(costs, "id_flagged"), costs.intervals.get("id_flagged")),
+                percent(costs["id_flagged"].value, costs["id_flagged"].interval),
                 links.to(view) if flagged else "",
             ),
-            Cell(rate(_fraction(costs, "false_alarms"))),
+            Cell(rate(costs["false_alarms"].value)),
         ]
         rows.append(Row(value, cells))
     return LinkedTable(
@@ -115,24 +113,11 @@ def _alarm_table(run: Run, method: str, name: str, links: GalleryLinks) -> Linke
     )
 
 
-def _ordered(
-    name: str, results_by_value: Mapping[str, MetricValues]
-) -> list[tuple[str, MetricValues]]:
+def _ordered(name: str, results_by_value: Mapping[str, Results]) -> list[tuple[str, Results]]:
     order = ORDERS.get(name, [])
 
-    def place(item: tuple[str, MetricValues]) -> tuple[int, str]:
+    def place(item: tuple[str, Results]) -> tuple[int, str]:
         value, _ = item
         return (order.index(value) if value in order else len(order), value)
 
     return sorted(results_by_value.items(), key=place)
-
-
-def _fraction(costs: MetricValues, key: str) -> float | None:
-    value = costs.values[key]
-    return None if value is None else float(value)
-
-
-def _costs_by_attribute(run: Run, method: str) -> Mapping[str, Mapping[str, MetricValues]]:
-    if run.evaluation is None:
-        return {}
-    return run.evaluation.methods[method].costs_by_attribute

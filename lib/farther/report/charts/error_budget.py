@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.evaluation.results import KindOfError, MetricValues
+from farther.evaluation.long_table import Result, Results
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS
 from farther.metrics.catalogue import METRICS
 from farther.metrics.errors.error_budget import KINDS, OF_UNKNOWN
@@ -38,8 +38,8 @@ def known(run: Run) -> vl.Chart | None:
     """
     rows = []
     for kind, error in known_errors(run).items():
-        gain = _gain_columns(error.gain, error.interval)
-        rows.append({"kind": kind, **gain, "errors": error.count})
+        gain = _gain_columns(error["gain"].value, error["gain"].interval)
+        rows.append({"kind": kind, **gain, "errors": error["count"].value})
     if not rows:
         return None
     text = vl.describe_rows("{kind} {points:+.1f} points", [_with_points(row) for row in rows])
@@ -79,14 +79,14 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
     for split in run.splits:
         for kind, error in unknown_errors(run, split.name, method).items():
             for metric, rows in rows_by_metric.items():
-                gain = error.values[metric]
+                gain = error[metric].value
                 if gain is not None:
                     rows.append(
                         {
                             "kind": kind,
                             "split": split.title,
                             **_gain_columns(gain),
-                            "errors": error.values["count"],
+                            "errors": error["count"].value,
                         }
                     )
     if not any(rows_by_metric.values()):
@@ -144,22 +144,22 @@ def listing(run: Run, method: str) -> Listing:
     return Listing.from_rows(caption, rows, numbers)
 
 
-def _known_cells(error: KindOfError | None) -> dict[str, Any]:
+def _known_cells(error: Results | None) -> dict[str, Any]:
     if error is None:
         return {"Known objects: errors": None, "mAP50 gained (points)": ABSENT}
     return {
-        "Known objects: errors": error.count,
-        "mAP50 gained (points)": percent(error.gain, error.interval),
+        "Known objects: errors": error["count"].value,
+        "mAP50 gained (points)": percent(error["gain"].value, error["gain"].interval),
     }
 
 
-def _unknown_cells(split: str, error: MetricValues | None) -> dict[str, Any]:
+def _unknown_cells(split: str, error: Results | None) -> dict[str, Any]:
     """Cells of a kind of error in a split; none where it is not measured."""
-    if error is None or error.values["r_u"] is None:
+    if error is None or error["r_u"].value is None:
         return {}
-    cells: dict[str, Any] = {f"{split}: errors": error.values["count"]}
+    cells: dict[str, Any] = {f"{split}: errors": error["count"].value}
     for metric in ("ap_u", "r_u"):
-        cells[f"{split}: {METRICS[metric].title}"] = percent(error.values[metric])
+        cells[f"{split}: {METRICS[metric].title}"] = percent(error[metric].value)
     return cells
 
 
@@ -176,7 +176,9 @@ def overview(runs: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     unknown_rows: list[dict[str, Any]] = []
     for run, method in runs:
         for kind, error in known_errors(run).items():
-            known_rows.append({"run": run.full_title, "kind": kind, **_gain_columns(error.gain)})
+            known_rows.append(
+                {"run": run.full_title, "kind": kind, **_gain_columns(error["gain"].value)}
+            )
         for kind in ORDER:
             gain = _mean_recall_gain(run, method, kind)
             unknown_rows.append({"run": run.full_title, "kind": kind, **_gain_columns(gain)})
@@ -203,7 +205,7 @@ def _mean_recall_gain(run: Run, method: str, kind: str) -> float | None:
         errors = unknown_errors(run, split.name, method)
         if kind not in errors:
             continue
-        gain = errors[kind].values["r_u"]
+        gain = errors[kind]["r_u"].value
         if gain is not None:
             gains.append(gain)
     if not gains:
@@ -229,29 +231,32 @@ def _gain_heat_map(title: str, rows: Sequence[Mapping[str, Any]], order: Sequenc
     )
 
 
-def known_errors(run: Run) -> dict[str, KindOfError]:
-    """Kinds of errors on known objects; {} without an error budget."""
-    if run.evaluation is None or run.evaluation.error_budget is None:
+def known_errors(run: Run) -> dict[str, Results]:
+    """Kind of error on known objects → `count` and `gain`; {} without an error budget."""
+    if run.id_split is None:
         return {}
-    return run.evaluation.error_budget.kinds
+    table = run.results.table
+    gains = table.values("error_budget", split=run.id_split)
+    errors: dict[str, Results] = {}
+    for kind, counts in table.by_part("errors", "error", split=run.id_split).items():
+        errors[kind] = {"count": counts["count"], "gain": gains.get(kind, Result(None))}
+    return errors
 
 
-def unknown_errors(run: Run, split: str, method: str) -> dict[str, MetricValues]:
+def unknown_errors(run: Run, split: str, method: str) -> dict[str, Results]:
     """Kinds of errors on unknown objects of a split; {} without an error budget.
 
     Of a run with proposals, the missed objects that its first source covers have a row of their
     own, which is a part of that of all missed objects.
     """
-    errors = run.details(split, method).error_budget
-    if not errors:
-        return {}
-    if run.recovered is None or run.first_source is None:
-        return errors
-    source = run.recovered.sources[run.first_source]
-    with_proposals = source.methods.get(method, {}).get(split)
-    if with_proposals is None:
-        return errors
-    return {**errors, COVERED_KIND: with_proposals.error_budget[FOUND_BY_PROPOSALS]}
+    table = run.results.table
+    errors = dict(table.by_part("open_set", "error", split=split, method=method))
+    if errors and run.first_source is not None:
+        part = f"source={run.first_source}, error={FOUND_BY_PROPOSALS}"
+        covered = table.values("with_proposals", split=split, method=method, part=part)
+        if covered:
+            errors[COVERED_KIND] = covered
+    return errors
 
 
 def _gain_columns(

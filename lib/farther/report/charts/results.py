@@ -361,12 +361,14 @@ def _confusion(cells: pl.DataFrame, counted: str, title: str, limit: int) -> vl.
 def _count_confusions(run: Run, *, of_known: bool) -> pl.DataFrame:
     """Columns category, class and detections; no rows where the details are not on this machine."""
     rows = []
-    if run.evaluation:
-        known_classes = list(run.evaluation.closed_set.per_class)
-        for category, count_by_class in run.evaluation.wilderness.confusion.items():
-            if (category in known_classes) != of_known:
-                continue
-            for class_name, count in count_by_class.items():
-                rows.append({"category": category, "class": class_name, "detections": count})
+    table = run.results.table
+    known_classes = table.by_part("detector", "class", split=run.id_split or "")
+    for category in table.outer_parts("wilderness", "category"):
+        if (category in known_classes) != of_known:
+            continue
+        by_class = table.by_part("wilderness", "class", within=f"category={category}")
+        for class_name, values in by_class.items():
+            count = values["detected_as"].value
+            rows.append({"category": category, "class": class_name, "detections": count})
     schema = {"category": pl.String, "class": pl.String, "detections": pl.Int64}
     return pl.DataFrame(rows, schema=schema)

@@ -15,7 +15,8 @@ from pathlib import Path
 import polars as pl
 
 from farther.evaluation.files import RunFiles
-from farther.evaluation.results import AcceptedImages, ExampleImage
+from farther.evaluation.results import DecidedImages as ImagesOfSplit
+from farther.evaluation.results import ExampleImage
 from farther.evaluation.self_aware_run import MAY_REJECT
 from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.metrics.self_awareness.image_uncertainty import NO_DETECTION
@@ -112,10 +113,10 @@ def decided_images(run: Run, artifacts: Path, pictures: ReadImages) -> list[Deci
     Raises:
         DataError: a table or an image is damaged.
     """
-    if run.evaluation is None:
+    if run.description is None:
         return []
     files = RunFiles(run.name, run.benchmark, artifacts)
-    aware = run.evaluation.self_awareness
+    aware = run.description.self_awareness
     groups = []
     for split, accepted in aware.images.items():
         if not files.regions(split).is_dir():
@@ -127,7 +128,7 @@ def decided_images(run: Run, artifacts: Path, pictures: ReadImages) -> list[Deci
     return groups
 
 
-def _title(split: str, accepted: AcceptedImages) -> str:
+def _title(split: str, accepted: ImagesOfSplit) -> str:
     if accepted.severity is None:
         return f"OOD images: {title_of_split(split)}"
     if accepted.severity == 0:
@@ -135,7 +136,7 @@ def _title(split: str, accepted: AcceptedImages) -> str:
     return f"Shifted ID images: {title_of_split(split)}, severity {accepted.severity}"
 
 
-def expectation_of(accepted: AcceptedImages) -> Expectation:
+def expectation_of(accepted: ImagesOfSplit) -> Expectation:
     """The decisions that are right for the images of a split."""
     if accepted.severity is None:
         return OOD
@@ -147,7 +148,7 @@ def expectation_of(accepted: AcceptedImages) -> Expectation:
 def _decisions(
     files: RunFiles,
     split: str,
-    accepted: AcceptedImages,
+    accepted: ImagesOfSplit,
     detector: SelfAwareDetector,
     pictures: ReadImages,
 ) -> Iterator[Decision]:

@@ -65,18 +65,20 @@ class SplitOutcomes:
     @classmethod
     def read(cls, run: Run, split: str, artifacts: Path) -> SplitOutcomes:
         """Reads a split of a run whose evaluation is on this machine."""
-        evaluation = run.evaluation
-        if evaluation is None:
+        if run.description is None:
             raise ValueError(f"{run.name} has no evaluation")
         files = RunFiles(run.name, run.benchmark, artifacts)
-        folder = RegionsFolder(files.regions(split), min_score=evaluation.threshold)
-        taus = {name: evaluation.methods[name].tau for name in _methods(run, files, split)}
+        threshold = float(run.detector["threshold"] or 0)
+        folder = RegionsFolder(files.regions(split), min_score=threshold)
+        taus = {}
+        for name in _methods(run, files, split):
+            taus[name] = float(run.value("", name, "threshold", "tau") or 0)
         is_readable = _is_readable(folder)
         return cls(
             split=split,
-            threshold=evaluation.threshold,
+            threshold=threshold,
             taus=taus,
-            detector=evaluation.self_awareness.detector,
+            detector=run.description.self_awareness.detector,
             files=files,
             classes=folder.header.classes,
             images=Images.read(files.images(split)).frame.filter(is_readable),
@@ -215,7 +217,7 @@ def _read_attributes(files: RunFiles, split: str) -> ImageAttributes:
 
 def _has_outcomes(run: Run, artifacts: Path) -> bool:
     """Whether a run is evaluated, and its detections are on this machine."""
-    if not run.is_evaluated or run.evaluation is None:
+    if not run.is_evaluated or run.description is None:
         return False
     folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
     return all(folder.is_dir() for folder in folders)
@@ -234,9 +236,7 @@ def _methods(run: Run, files: RunFiles, split: str) -> list[str]:
 
 def _sources(run: Run, files: RunFiles, split: str) -> list[str]:
     """The sources of the run's proposals that have outcomes in a split."""
-    if run.recovered is None:
-        return []
-    return [source for source in run.recovered.sources if files.called(source, split).exists()]
+    return [source for source in run.sources if files.called(source, split).exists()]
 
 
 def _read_proposals(run: Run, files: RunFiles, split: str) -> dict[str, pl.DataFrame]:

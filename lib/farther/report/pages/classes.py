@@ -5,13 +5,14 @@ It shows results by how far out classes are, and which ID classes other classes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from farther.evaluation.results import ClassEdge, ClassesResults, SimilarClass
+from farther.evaluation.long_table import Results
+from farther.evaluation.results import ClassEdge, ClassGraph, SimilarClass
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
@@ -47,23 +48,26 @@ EDGE = {"category": pl.String, "id_class": pl.String, "objects": pl.Int64}
 
 def of_run(run: Run) -> dict[str, Any] | None:
     """Variables of the section; None where no split's images were chosen by rules."""
-    if run.evaluation is None or run.evaluation.classes is None:
+    if run.description is None or run.description.class_graph is None:
         return None
-    classes = run.evaluation.classes
-    listings = [_detections_table(classes), _outcomes_table(classes)]
+    listings = [_detections_table(run), _outcomes_table(run)]
     return {
         "listings": [listing for listing in listings if len(listing)],
-        "charts": list(_charts(run.full_title, classes)),
+        "charts": list(_charts(run.full_title, run.description.class_graph)),
     }
 
 
-def _detections_table(classes: ClassesResults) -> Listing:
+def _detections_table(run: Run) -> Listing:
     """Separation of detections by method and OODness."""
     rows = []
-    for names, values in _levels(classes.by_oodness):
-        row = {**names, "Images": values["images"], "Detections": values["regions"]}
+    for names, values in _levels(run, "regions"):
+        row = {
+            **names,
+            "Images": values["images"].value,
+            "Detections": values["regions"].value,
+        }
         for metric, title in TITLES.items():
-            row[title] = values[metric]
+            row[title] = values[metric].value
         rows.append(row)
     caption = (
         "ID test detections against those in images of each OODness, the lowest of the classes "
@@ -72,13 +76,14 @@ def _detections_table(classes: ClassesResults) -> Listing:
     return Listing.from_rows(caption, rows)
 
 
-def _outcomes_table(classes: ClassesResults) -> Listing:
+def _outcomes_table(run: Run) -> Listing:
     """Outcomes of unknown objects by method and OODness."""
     rows = []
-    for names, counts in _levels(classes.outcomes):
-        row = {**names, "Objects": counts["objects"]}
+    for names, counts in _levels(run, "objects"):
+        objects = counts["objects"].value or 0
+        row = {**names, "Objects": objects}
         for outcome in OUTCOMES:
-            row[f"{outcome} (%)"] = counts[outcome] / counts["objects"]
+            row[f"{outcome} (%)"] = (counts[outcome].value or 0) / objects
         rows.append(row)
     caption = (
         "Outcome of unknown objects by the OODness of their class, "
@@ -87,16 +92,21 @@ def _outcomes_table(classes: ClassesResults) -> Listing:
     return Listing.from_rows(caption, rows)
 
 
-def _levels(
-    by_method: Mapping[str, Mapping[str, Any]],
-) -> Iterator[tuple[dict[str, Any], Mapping[str, Any]]]:
-    """First cells of a row and values, of each method and OODness."""
-    for method, by_level in by_method.items():
-        for level, values in by_level.items():
-            yield {"Method": title_of(method), "OODness": OODNESS[int(level)]}, values
+def _levels(run: Run, counted: str) -> Iterator[tuple[dict[str, Any], Results]]:
+    """First cells of a row and values, of each method and OODness.
+
+    Args:
+        run: The run.
+        counted: "regions" or "objects": what an OODness must have.
+    """
+    table = run.results.table
+    for method in table.methods:
+        for level, values in table.by_part("classes", "oodness", method=method).items():
+            if counted in values:
+                yield {"Method": title_of(method), "OODness": OODNESS[int(level)]}, values
 
 
-def _charts(run: str, classes: ClassesResults) -> Iterator[vl.ChartGroup]:
+def _charts(run: str, classes: ClassGraph) -> Iterator[vl.ChartGroup]:
     """The class graph, and charts of similarities."""
     graph = pruned(_edges(classes.edges), MIN_OBJECTS, MAX_EDGES)
     if not graph.is_empty():

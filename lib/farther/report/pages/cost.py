@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from farther.evaluation.results import Gain, Gains
+from farther.evaluation.long_table import Result
 from farther.metrics.catalogue import METRICS
 from farther.report.charts import vega as vl
 from farther.report.common_runs import count_runs, points
@@ -55,7 +55,8 @@ class MethodCost:
         ms: Milliseconds of the passes and of scoring; None where they were not measured.
         detector_ms: Milliseconds of detection; None where they were not measured.
         stored_bytes: Bytes of the inputs that it stores.
-        gains: Metric of `SHOWN` → gain; {} without a baseline.
+        means: Metric of `SHOWN` → mean over OOD splits, where it is defined in all of them.
+        gains: Metric of `SHOWN` → its difference from the baseline's; {} without a baseline.
     """
 
     method: str
@@ -66,11 +67,16 @@ class MethodCost:
     ms: float | None
     detector_ms: float | None
     stored_bytes: float
-    gains: Mapping[str, Gain]
+    means: Mapping[str, Result]
+    gains: Mapping[str, Result]
 
     def has_gain(self, metric: str) -> bool:
         """True if the method has a difference from the baseline in a metric."""
-        return metric in self.gains and self.gains[metric].gain is not None
+        return metric in self.gains
+
+    def mean(self, metric: str) -> float:
+        """Its mean over OOD splits, of a metric that it has a gain in."""
+        return self.means[metric].value or 0
 
 
 #: Title of a run → its methods.
@@ -143,9 +149,9 @@ def _method_costs(run: Run, cost: RunCost | None, times: RunTimes | None) -> Ite
     """Cost and gains of each method of a run; none where the stage `choose` did not run."""
     if cost is None:
         return
-    gains = Gains(baseline=None, methods={})
-    if run.evaluation is not None:
-        gains = run.evaluation.gains
+    baseline = None
+    if run.description is not None:
+        baseline = run.description.baseline
     detector_ms = None
     if times is not None:
         detector_ms = times["detector"]
@@ -157,18 +163,29 @@ def _method_costs(run: Run, cost: RunCost | None, times: RunTimes | None) -> Ite
             if pass_name in cost["passes"]:
                 forward += share * cost["passes"][pass_name]["forward"]
                 backward += share * cost["passes"][pass_name]["backward"]
-        method_gains = gains.methods.get(name, {})
         yield MethodCost(
             method=run.label(name),
-            is_baseline=name == gains.baseline,
+            is_baseline=name == baseline,
             passes=method_cost["passes"],
             forward=forward,
             backward=backward,
             ms=_further_ms(times, name, method_cost["passes"]),
             detector_ms=detector_ms,
             stored_bytes=method_cost["bytes"],
-            gains={metric: method_gains[metric] for metric in SHOWN if metric in method_gains},
+            means=_over_splits(run, name, "distance=all"),
+            gains=_over_splits(run, name, f"minus={baseline}"),
         )
+
+
+def _over_splits(run: Run, method: str, part: str) -> dict[str, Result]:
+    """Metric of `SHOWN` → a value of a method over all OOD splits, where it has one."""
+    results = {}
+    for name in SHOWN:
+        metric = METRICS[name]
+        values = run.results.table.values(metric.group, method=method, part=part)
+        if metric.key in values:
+            results[name] = values[metric.key]
+    return results
 
 
 def _further_ms(times: RunTimes | None, method: str, passes: Mapping[str, float]) -> float | None:
@@ -227,12 +244,12 @@ def _points(costs: Sequence[MethodCost], metric: str) -> list[dict[str, Any]]:
         if cost.ms is None or not cost.has_gain(metric):
             continue
         gain = cost.gains[metric]
-        low, high = gain.gain_interval or (None, None)
+        low, high = gain.interval or (None, None)
         row = {
             "method": cost.method,
             "ms": round(max(cost.ms, SHORTEST_MS), 4),
             "passes": f"{cost.forward:.3g} forward, {cost.backward:.3g} backward",
-            "gain": _in_points(gain.gain or 0),
+            "gain": _in_points(gain.value or 0),
             "low": _in_points(low),
             "high": _in_points(high),
         }
@@ -362,10 +379,10 @@ def _printed_gain(cost: MethodCost, metric: str) -> str:
     if not cost.has_gain(metric):
         return ABSENT
     gain = cost.gains[metric]
-    text = points(gain.gain)
-    if gain.gain_interval is None:
+    text = points(gain.value)
+    if gain.interval is None:
         return text
-    low, high = gain.gain_interval
+    low, high = gain.interval
     return f"{text} [{points(low)}, {points(high)}]"
 
 
@@ -378,7 +395,7 @@ def _is_better(cost: MethodCost, metric: str) -> bool:
     """True if a method is significantly better than the detector's confidence."""
     if cost.is_baseline or not cost.has_gain(metric):
         return False
-    interval = cost.gains[metric].gain_interval
+    interval = cost.gains[metric].interval
     return interval is not None and interval[0] > 0
 
 
@@ -443,7 +460,7 @@ def _overview(costs_by_run: CostsByRun) -> Listing:
             "kB stored per image": _range(kilobytes, "{:.1f}".format),
         }
         for metric in SHOWN:
-            gains = [cost.gains[metric].gain for cost in costs if cost.has_gain(metric)]
+            gains = [cost.gains[metric].value for cost in costs if cost.has_gain(metric)]
             row[_gained(metric)] = _range(gains, points)
             better = sum(_is_better(cost, metric) for cost in costs)
             row[f"Significant gains in {METRICS[metric].title}"] = f"{better} of {len(gains)}"
@@ -487,12 +504,12 @@ def _best(costs: Sequence[MethodCost]) -> MethodCost | None:
     if not costs:
         return None
     by_title = sorted(costs, key=lambda cost: cost.method)
-    return max(by_title, key=lambda cost: cost.gains["auroc"].value)
+    return max(by_title, key=lambda cost: cost.mean("auroc"))
 
 
 def _comparison(run: str, with_pass: MethodCost, without_pass: MethodCost) -> str:
     """A sentence on the best methods with and without a pass."""
-    difference = 100 * (with_pass.gains["auroc"].value - without_pass.gains["auroc"].value)
+    difference = 100 * (with_pass.mean("auroc") - without_pass.mean("auroc"))
     side = "above" if difference >= 0 else "below"
     price = ""
     if with_pass.ms is not None:

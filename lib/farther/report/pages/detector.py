@@ -164,8 +164,8 @@ def _alarms(run: Run) -> str:
 def _diagnosis_recall(run: Run) -> str:
     """Recall of the confusion of known classes, in per cent."""
     recall = 0.0
-    if run.evaluation is not None:
-        recall = run.evaluation.wilderness.diagnosis_recall
+    if run.description is not None:
+        recall = run.description.wilderness.diagnosis_recall
     return f"{100 * recall:g}"
 
 

@@ -340,9 +340,9 @@ class Gallery:
 def _sources(run: Run, names: Iterable[str]) -> list[dict[str, Any]]:
     """Sources of proposals, with the false alarms per ID image at which they cover objects."""
     sources = []
-    if run.recovered is not None:
-        for name in names:
-            sources.append({"name": name, "alarms": run.recovered.sources[name].alarms})
+    for name in names:
+        alarms = run.of_source(name, run.id_split or "")["alarms"]
+        sources.append({"name": name, "alarms": alarms.value})
     return sources
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from farther.evaluation.recovery import RecoveredObjects, SourceResults
-from farther.evaluation.with_proposals import CHANGED, MethodWithProposals
+from farther.evaluation.long_table import Result, Results
+from farther.evaluation.with_proposals import CHANGED
 from farther.report.all_results import AllResults
 from farther.report.charts import vega as vl
 from farther.report.links import GalleryLinks, View, distance_of
@@ -43,12 +43,12 @@ OPEN_WORLD_METRICS = {key: f"open_world_{key}" if key == "u_recall" else key for
 
 def applies(results: AllResults) -> bool:
     """Whether any detector has proposals."""
-    return any(run.recovered for run in results.evaluated)
+    return any(run.sources for run in results.evaluated)
 
 
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
-    runs = [run for run in results.evaluated if run.recovered]
+    runs = [run for run in results.evaluated if run.sources]
     runs_with_method = [(run, results.shown_method(run)) for run in runs]
     part = costs(site, sources(results.evaluated, results.params["detectors"]), NO_TIMES)
     links = {run.name: GalleryLinks.of(run, results, "") for run in runs}
@@ -82,7 +82,7 @@ def sources(runs: Sequence[Run], detectors: Mapping[str, Any]) -> list[TimedSour
     timed_sources = []
     for run in runs:
         entries = (detectors.get(run.name) or {}).get("proposals") or {}
-        for name, source in _sources_of(run):
+        for name, source in run.sources.items():
             if source.rule == "objectness":
                 other_run = (entries.get(name) or {}).get("run")
                 timed_sources.append(TimedSource(run, name, source.kind, other_run))
@@ -145,12 +145,32 @@ def _printed_ms(ms: float | None) -> str:
 
 @dataclass(frozen=True)
 class SourceObjects:
-    """Unknown objects of a distance, and what a source of a run covers of them."""
+    """Unknown objects of a distance, and what a source of a run covers of them.
+
+    Args:
+        run, name, distance: The run, its source, and the distance.
+        values: What is covered at the source's threshold τ_o.
+    """
 
     run: Run
     name: str
     distance: str
-    results: RecoveredObjects
+    values: Results
+
+    @property
+    def at_alarms(self) -> dict[float, Result]:
+        """Rate of false alarms per ID image → share of the objects that is still missed."""
+        by_alarms = self._by_part("alarms")
+        return {float(alarms): values["still_missed"] for alarms, values in by_alarms.items()}
+
+    @property
+    def by_size(self) -> Mapping[str, Results]:
+        """Size → what is covered of the objects."""
+        return self._by_part("size")
+
+    def _by_part(self, key: str) -> Mapping[str, Results]:
+        within = f"source={self.name}, distance={self.distance}"
+        return self.run.results.table.by_part("proposals", key, within=within)
 
 
 def content(
@@ -180,22 +200,21 @@ def content(
 def _asked_alarms(runs: Iterable[Run]) -> float | None:
     """The rate of false alarms that τ_o is chosen for; None without runs."""
     for run in runs:
-        if run.recovered:
-            return run.recovered.asked_alarms
+        if run.description is not None and run.description.proposals is not None:
+            return run.description.proposals.asked_alarms
     return None
 
 
-def _sources_of(run: Run) -> Iterator[tuple[str, SourceResults]]:
-    """Name and results of each source of a run."""
-    if run.recovered:
-        yield from run.recovered.sources.items()
+def _of_distances(run: Run, source: str) -> Mapping[str, Results]:
+    """Distance → what a source of a run covers of its unknown objects."""
+    return run.results.table.by_part("proposals", "distance", within=f"source={source}")
 
 
 def _distances(run: Run) -> list[str]:
     """The distances that any source of a run has results of, the nearest first."""
     measured: set[str] = set()
-    for _, source in _sources_of(run):
-        measured.update(source.distances)
+    for source in run.sources:
+        measured.update(_of_distances(run, source))
     return [distance for distance in DISTANCES if distance in measured]
 
 
@@ -203,9 +222,10 @@ def _objects(runs: Iterable[Run]) -> Iterator[SourceObjects]:
     """Unknown objects of each run, distance and source."""
     for run in runs:
         for distance in _distances(run):
-            for name, source in _sources_of(run):
-                if distance in source.distances:
-                    yield SourceObjects(run, name, distance, source.distances[distance])
+            for name in run.sources:
+                of_distances = _of_distances(run, name)
+                if distance in of_distances:
+                    yield SourceObjects(run, name, distance, of_distances[distance])
 
 
 @dataclass(frozen=True)
@@ -214,12 +234,10 @@ class Covered:
 
     Args:
         objects: The objects.
-        source: Results of the source.
         missed, not_covered: Shares of the unknown objects.
     """
 
     objects: SourceObjects
-    source: SourceResults
     missed: float
     not_covered: float
 
@@ -232,16 +250,14 @@ class Covered:
 def _covered(runs: Iterable[Run]) -> Iterator[Covered]:
     """What the first source of each run covers, of each distance."""
     for run in runs:
-        if run.recovered is None or run.first_source is None:
+        if run.first_source is None:
             continue
-        name = run.first_source
-        source = run.recovered.sources[name]
-        for distance, results in source.distances.items():
-            missed = results.values.get("missed")
-            not_covered = results.values.get("still_missed")
+        for distance, values in _of_distances(run, run.first_source).items():
+            missed = values["missed"].value
+            not_covered = values["still_missed"].value
             if missed is not None and not_covered is not None:
-                objects = SourceObjects(run, name, distance, results)
-                yield Covered(objects, source, missed, not_covered)
+                objects = SourceObjects(run, run.first_source, distance, values)
+                yield Covered(objects, missed, not_covered)
 
 
 def _message(runs: Sequence[Run]) -> str:
@@ -253,7 +269,7 @@ def _message(runs: Sequence[Run]) -> str:
     best = max(by_run, key=lambda candidate: candidate.share)
     if not best.share > 0:
         return "Proposals cover none of the unknown objects that the detectors miss."
-    interval = best.objects.results.intervals.get("still_missed")
+    interval = best.objects.values["still_missed"].interval
     bracket = ""
     if interval is not None:
         low, high = interval
@@ -265,12 +281,18 @@ def _message(runs: Sequence[Run]) -> str:
             f" (the highest of {len(covered)} pairs of run and distance; "
             f"the lowest: {100 * lowest:.0f}%)"
         )
+    alarms = _alarms(best.objects.run, best.objects.name).value
     return (
         f"{best.objects.run.full_title} misses {100 * best.missed:.0f}% of the "
         f"{best.objects.distance} unknown objects. Its proposals ({best.objects.name}) cover "
-        f"{100 * best.share:.0f}%{rank}, at {best.source.alarms:.2f} false alarms per ID image; "
+        f"{100 * best.share:.0f}%{rank}, at {alarms:.2f} false alarms per ID image; "
         f"{100 * best.not_covered:.0f}%{bracket} have neither a detection nor a proposal."
     )
+
+
+def _alarms(run: Run, source: str) -> Result:
+    """False alarms per ID image of a source at its threshold τ_o."""
+    return run.of_source(source, run.id_split or "")["alarms"]
 
 
 def _missed_table(runs: Sequence[Run], links: Mapping[str, GalleryLinks]) -> Listing:
@@ -282,7 +304,7 @@ def _missed_table(runs: Sequence[Run], links: Mapping[str, GalleryLinks]) -> Lis
     """
     rates: set[float] = set()
     for objects in _objects(runs):
-        rates.update(point.alarms for point in objects.results.froc)
+        rates.update(objects.at_alarms)
     titles = {rate: f"Not covered at {rate:g}" for rate in sorted(rates)}
 
     rows = [_missed_row(objects, titles) for objects in _objects(runs)]
@@ -311,17 +333,17 @@ def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str
         objects: The row.
         titles: Rate of false alarms → heading of its column.
     """
-    values = objects.results.values
+    values = objects.values
     row = {
         "Detector": objects.run.full_title,
         "Objects of": objects.distance,
         "Source": objects.name,
-        "Objects": values.get("objects"),
-        "Missed": percent(values.get("missed"), objects.results.intervals.get("missed")),
+        "Objects": values["objects"].value,
+        "Missed": percent(values["missed"].value, values["missed"].interval),
     }
     row.update(dict.fromkeys(titles.values(), ABSENT))
-    for point in objects.results.froc:
-        row[titles[point.alarms]] = percent(point.still_missed, point.interval)
+    for alarms, still_missed in objects.at_alarms.items():
+        row[titles[alarms]] = percent(still_missed.value, still_missed.interval)
     return row
 
 
@@ -329,8 +351,7 @@ def _without_recovery(runs: Iterable[Run]) -> list[str]:
     """Sentences on sources that cover none of the missed objects of a distance."""
     sentences = []
     for objects in _objects(runs):
-        values = objects.results.values
-        if values.get("missed") and not values.get("recovered"):
+        if objects.values["missed"].value and not objects.values["recovered"].value:
             sentences.append(
                 f"{objects.run.full_title}: {objects.name} covers none of the missed "
                 f"{objects.distance} unknown objects at the chosen threshold."
@@ -347,9 +368,9 @@ def _charts(runs: Sequence[Run]) -> vl.ChartGroup:
     for run in runs:
         for distance in _distances(run):
             curves = {}
-            for objects in _objects([run]):
-                if objects.distance == distance:
-                    curves[objects.name] = objects.results.curve
+            for name, source in run.sources.items():
+                if distance in source.curves:
+                    curves[name] = source.curves[distance]
             points = vl.series(curves)
             if not points.is_empty():
                 points_by_title[run.full_title, distance] = points
@@ -386,9 +407,9 @@ def _operating_table(runs: Iterable[Run], links: Mapping[str, GalleryLinks]) -> 
     rows = []
     row_links = []
     for run in runs:
-        for name, source in _sources_of(run):
-            row_links.append(_operating_links(run, name, source, links[run.name]))
-            rows.append({"Detector": run.full_title, "Source": name, **_operating_cells(source)})
+        for name in run.sources:
+            row_links.append(_operating_links(run, name, links[run.name]))
+            rows.append({"Detector": run.full_title, "Source": name, **_operating_cells(run, name)})
     caption = (
         "At the threshold τ_o chosen on ID validation images: proposals at or above it in ID test "
         "images, all of which are false alarms; missed objects → missed objects that no proposal "
@@ -399,57 +420,78 @@ def _operating_table(runs: Iterable[Run], links: Mapping[str, GalleryLinks]) -> 
     return replace(Listing.from_rows(caption, rows, numbers), links=row_links)
 
 
-def _operating_links(
-    run: Run, name: str, source: SourceResults, links: GalleryLinks
-) -> dict[str, str]:
+def _operating_links(run: Run, name: str, links: GalleryLinks) -> dict[str, str]:
     """The addresses of the images behind a row of the table of sources at τ_o."""
     view = View(run.id_split or "", source=name, outcomes=("false proposal",))
     addresses = {"False alarms per ID image": links.to(view)}
-    for distance in source.distances:
+    for distance in _of_distances(run, name):
         view = View(distance_of(distance), source=name, outcomes=("uncovered",))
         addresses[f"Missed, {distance}"] = links.to(view)
     return addresses
 
 
-def _operating_cells(source: SourceResults) -> dict[str, str]:
+def _operating_cells(run: Run, source: str) -> dict[str, str]:
     """A source at its threshold τ_o."""
-    threshold = "all"
-    if source.threshold is not None:
-        threshold = f"{source.threshold:.3g}"
-    alarms = f"{source.alarms:.2f}"
-    if source.alarms_interval is not None:
-        low, high = source.alarms_interval
+    on_id_images = run.of_source(source, run.id_split or "")
+    tau = on_id_images["threshold"].value
+    threshold = "all" if tau is None else f"{tau:.3g}"
+    alarms = f"{on_id_images['alarms'].value:.2f}"
+    if on_id_images["alarms"].interval is not None:
+        low, high = on_id_images["alarms"].interval
         alarms += f" [{low:.2f}, {high:.2f}]"
 
-    cells = {"Kind": source.kind, "τ_o": threshold, "False alarms per ID image": alarms}
+    kind = run.sources[source].kind
+    cells = {"Kind": kind, "τ_o": threshold, "False alarms per ID image": alarms}
     for distance in DISTANCES:
         cells[f"Missed, {distance}"] = ABSENT
-    for distance, objects in source.distances.items():
-        missed = percent(objects.values.get("missed"))
-        still_missed = percent(
-            objects.values.get("still_missed"), objects.intervals.get("still_missed")
-        )
+    for distance, values in _of_distances(run, source).items():
+        missed = percent(values["missed"].value)
+        still_missed = percent(values["still_missed"].value, values["still_missed"].interval)
         cells[f"Missed, {distance}"] = f"{missed} → {still_missed}"
     return cells
 
 
 @dataclass(frozen=True)
 class CombinedResults:
-    """A method of a run on a split, with the proposals of a source."""
+    """A method of a run on a split, with the proposals of a source.
+
+    Args:
+        run, method, source, split: Of which.
+        together, alone: Metrics of detections and proposals together, and of detections alone.
+    """
 
     run: Run
     method: str
-    source_name: str
+    source: str
     split: str
-    results: MethodWithProposals
+    together: Results
+    alone: Results
+
+    @property
+    def by_size(self) -> Mapping[str, Results]:
+        """Size → metrics of detections and proposals together."""
+        return self.run.results.table.by_part(
+            "with_proposals",
+            "size",
+            split=self.split,
+            method=self.method,
+            within=f"source={self.source}",
+        )
 
 
 def _combined(runs_with_method: Iterable[tuple[Run, str]]) -> Iterator[CombinedResults]:
     """Results of the shown method of each run with each source, on each split."""
     for run, method in runs_with_method:
-        for name, source in _sources_of(run):
-            for split, results in source.methods.get(method, {}).items():
-                yield CombinedResults(run, method, name, split, results)
+        table = run.results.table
+        for source in run.sources:
+            part = f"source={source}"
+            part_of_alone = f"{part}, regions=detections"
+            for split in run.tested_splits:
+                subject = {"split": split, "method": method}
+                together = table.values("with_proposals", **subject, part=part)
+                alone = table.values("with_proposals", **subject, part=part_of_alone)
+                if together:
+                    yield CombinedResults(run, method, source, split, together, alone)
 
 
 def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
@@ -459,13 +501,13 @@ def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
         row = {
             "Detector": combined.run.full_title,
             "Method": combined.run.label(combined.method),
-            "Source": combined.source_name,
+            "Source": combined.source,
             "Split": title_of_split(combined.split),
         }
         for key, metric in OPEN_WORLD_METRICS.items():
-            results = combined.results
-            without = percent(results.without[key])
-            together = percent(results.values[key], results.intervals.get(key))
+            without = percent(combined.alone[key].value)
+            result = combined.together[key]
+            together = percent(result.value, result.interval)
             row[heading(metric)] = f"{without} → {together}"
         rows.append(row)
     caption = (
@@ -481,19 +523,21 @@ def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> List
     """Recall of unknown objects by size, of detections, and with proposals."""
     rows = []
     for combined in _combined(runs_with_method):
-        details = combined.run.details(combined.split, combined.method)
-        for size, together in combined.results.by_size.items():
+        alone_by_size = combined.run.results.table.by_part(
+            "open_set", "size", split=combined.split, method=combined.method
+        )
+        for size, together in combined.by_size.items():
             recall = None
-            if size in details.by_size:
-                recall = details.by_size[size].values.get("r_u")
+            if size in alone_by_size:
+                recall = alone_by_size[size]["r_u"].value
             row = {
                 "Detector": combined.run.full_title,
-                "Source": combined.source_name,
+                "Source": combined.source,
                 "Split": title_of_split(combined.split),
                 "Size": size,
-                "Objects": together.values["unknown_objects"],
+                "Objects": together["unknown_objects"].value,
                 "Detections (%)": recall,
-                "With proposals (%)": together.values["r_u"],
+                "With proposals (%)": together["r_u"].value,
             }
             rows.append(row)
     caption = (
@@ -506,16 +550,19 @@ def _recall_table(runs: Iterable[Run]) -> Listing:
     """Average recall of each source on each split."""
     rows = []
     for run in runs:
-        for name, source in _sources_of(run):
-            for split, objects in source.splits.items():
+        for name in run.sources:
+            for split in run.tested_splits:
+                values = run.of_source(name, split)
+                if "objects" not in values:  # the ID split
+                    continue
                 row = {
                     "Detector": run.full_title,
                     "Source": name,
                     "Split": title_of_split(split),
-                    "Objects": objects.values.get("objects"),
+                    "Objects": values["objects"].value,
                 }
                 for key, title in RECALLS.items():
-                    row[title] = objects.values.get(key)
+                    row[title] = values.get(key, Result(None)).value
                 rows.append(row)
     caption = (
         "Average recall (AR@k) of unknown objects by the best k proposals of each image, "
@@ -528,16 +575,16 @@ def _sizes_table(runs: Iterable[Run]) -> Listing:
     """Missed objects, and those that no proposal covers, by size."""
     rows = []
     for objects in _objects(runs):
-        for size, values in objects.results.by_size.items():
-            if values["objects"]:
+        for size, values in objects.by_size.items():
+            if values["objects"].value:
                 row = {
                     "Detector": objects.run.full_title,
                     "Source": objects.name,
                     "Objects of": objects.distance,
                     "Size": size,
-                    "Objects": int(values["objects"]),
-                    "Missed": percent(values["missed"]),
-                    "Not covered": percent(values["still_missed"]),
+                    "Objects": int(values["objects"].value),
+                    "Missed": percent(values["missed"].value),
+                    "Not covered": percent(values["still_missed"].value),
                 }
                 rows.append(row)
     caption = "Missed, and not covered by a proposal at τ_o either (%), by size (COCO's)."

@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from farther.evaluation.results import Reliability, SelfAwarenessResults
+from farther.evaluation.long_table import Result, Results
+from farther.evaluation.results import Reliability, SelfAwareDrawings
 from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.gallery.accepted import DecidedImages
 from farther.report.listing import Listing, interval_text, percent, percent_range, with_and
@@ -73,7 +74,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     Args:
         runs: The evaluated runs.
     """
-    results = [(run, run.evaluation.self_awareness) for run in runs if run.evaluation]
+    measured = [run for run in runs if _whole(run)]
     overview = (
         "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ "
         "(accuracy and calibration on ID test images) and IDQ_T (the same on shifted images); "
@@ -81,14 +82,20 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     )
     intervals = "95% intervals, bootstrap over images."
     return {
-        "message": first_sentence([aware for _, aware in results]),
-        "overview": per_run(overview, results, _summary),
-        "intervals": per_run(intervals, results, _intervals),
+        "message": first_sentence([_whole(run) for run in measured]),
+        "overview": per_run(overview, measured, _summary),
+        "intervals": per_run(intervals, measured, _intervals),
     }
 
 
-def _summary(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
-    yield {title: aware.values.get(name) for name, title in SUMMARY.items()}
+def _whole(run: Run) -> Results:
+    """Metrics of a run in all images together; {} where it is not evaluated."""
+    return run.results.table.values("self_awareness")
+
+
+def _summary(run: Run) -> Iterator[dict[str, Any]]:
+    values = _whole(run)
+    yield {title: values.get(name, Result(None)).value for name, title in SUMMARY.items()}
 
 
 def of_run(run: Run, examples: Sequence[DecidedImages]) -> dict[str, Any] | None:
@@ -98,14 +105,14 @@ def of_run(run: Run, examples: Sequence[DecidedImages]) -> dict[str, Any] | None
         run: The run.
         examples: Accepted and rejected images.
     """
-    if run.evaluation is None:
+    if run.description is None:
         return None
-    aware = run.evaluation.self_awareness
+    drawings = run.description.self_awareness
     return {
         **content([run]),
-        "images": _images(aware),
-        "classes": _classes(aware),
-        "charts": [group for group in _charts(aware) if group.charts],
+        "images": _images(run, drawings),
+        "classes": _classes(run),
+        "charts": [group for group in _charts(run, drawings) if group.charts],
         "examples": examples,
     }
 
@@ -119,15 +126,21 @@ ANSWERS = {
 }
 
 
-def first_sentence(results: Sequence[SelfAwarenessResults]) -> str:
+def first_sentence(results: Sequence[Results]) -> str:
     """Which images are accepted, and how far confidences are off: ranges over the runs.
 
     "" where nothing is evaluated.
+
+    Args:
+        results: Metrics of each run.
     """
     clauses = []
     for name, clause in ANSWERS.items():
-        values = [aware.values.get(name) for aware in results]
-        defined = [value for value in values if value is not None]
+        defined = []
+        for values in results:
+            value = values[name].value if name in values else None
+            if value is not None:
+                defined.append(value)
         if defined:
             clauses.append(clause.format(percent_range(defined)))
     if not clauses:
@@ -137,28 +150,34 @@ def first_sentence(results: Sequence[SelfAwarenessResults]) -> str:
     return f"Over {len(results)} runs, {with_and(clauses)}."
 
 
-def _intervals(run: Run, aware: SelfAwarenessResults) -> Iterator[dict[str, Any]]:
+def _intervals(run: Run) -> Iterator[dict[str, Any]]:
     """Cells with the intervals of a run; none without replicates."""
-    if aware.intervals:
-        yield {SUMMARY[name]: interval_text(aware.intervals.get(name)) for name in WITH_INTERVALS}
+    values = _whole(run)
+    if any(result.interval for result in values.values()):
+        cells = {}
+        for name in WITH_INTERVALS:
+            cells[SUMMARY[name]] = interval_text(values.get(name, Result(None)).interval)
+        yield cells
 
 
-def _images(aware: SelfAwarenessResults) -> Listing:
+def _images(run: Run, drawings: SelfAwareDrawings) -> Listing:
     """Accepted and rejected images of each split, and the quality of the accepted ones."""
     rows = []
-    for name, accepted in aware.images.items():
+    for name, images in drawings.images.items():
+        accepted = _accepted(run, name)
+        count = accepted["images"].value
         rejected = None
-        if accepted.images:
-            rejected = accepted.rejected_images / accepted.images
+        if count:
+            rejected = (accepted["rejected_images"].value or 0) / count
         row = {
             "Images": name,
-            "Severity": accepted.severity,
-            "Number": accepted.images,
+            "Severity": images.severity,
+            "Number": count,
             "Rejected (%)": rejected,
-            "AUROC against OOD (%)": accepted.auroc,
+            "AUROC against OOD (%)": accepted["auroc"].value,
         }
         for metric in ("idq", "laece", "lrp"):
-            row[SUMMARY[metric]] = accepted.metrics.get(metric)
+            row[SUMMARY[metric]] = accepted.get(metric, Result(None)).value
         rows.append(row)
     caption = (
         "Clean, shifted and OOD images: how many are rejected, and the detections in the others."
@@ -166,36 +185,41 @@ def _images(aware: SelfAwarenessResults) -> Listing:
     return Listing.from_rows(caption, rows)
 
 
-def _classes(aware: SelfAwarenessResults) -> Listing:
+def _accepted(run: Run, split: str) -> Results:
+    """What the self-aware detector accepts of a split, and metrics of the detections in it."""
+    part = "accepted=by uncertainty"
+    return run.results.table.values("self_awareness", split=split, part=part)
+
+
+def _classes(run: Run) -> Listing:
     """Confidence thresholds and errors of each class."""
-    thresholds = aware.detector.confidence_thresholds
     rows = []
-    for name, values in aware.per_class.items():
+    for name, values in run.results.table.by_part("self_awareness", "class").items():
         row = {
             "Class": name,
-            "Threshold": thresholds.get(name),
-            "Best on test": aware.thresholds_on_test.get(name),
-            "Objects": values["objects"],
-            "Detections": values["detections"],
+            "Threshold": values["threshold"].value,
+            "Best on test": values["best_on_test"].value,
+            "Objects": values["objects"].value,
+            "Detections": values["detections"].value,
         }
         for error, title in CLASS_ERRORS.items():
-            row[title] = values[error]
+            row[title] = values[error].value
         rows.append(row)
     caption = "Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16)."
     return Listing.from_rows(caption, rows)
 
 
-def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
+def _charts(run: Run, drawings: SelfAwareDrawings) -> Iterator[ChartGroup]:
     """Line charts after Figures 2, 4, A.14, A.15 and A.13."""
-    yield _uncertainty_charts(aware)
-    yield _calibration_charts(aware)
-    yield from _reliability_charts(aware)
+    yield _uncertainty_charts(drawings)
+    yield _calibration_charts(drawings)
+    yield from _reliability_charts(run, drawings)
     for name, threshold, axis in SWEEPS:
         yield line_group(
             f"Metrics by {threshold} (Figure A.15)",
             "DAQ and BA, and the errors LRP and LaECE on ID test images and on shifted ones, "
             f"by {threshold}.",
-            _lines(aware.sweeps[name], name, SWEPT),
+            _lines(drawings.sweeps[name], name, SWEPT),
             Axis(axis, domain=None),
             Axis("metric"),
         )
@@ -203,18 +227,18 @@ def _charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
         "Sensitivity to τ (Figure A.13)",
         "LRP and LaECE by the IoU of a true positive; thresholds stay, calibrators are fitted at "
         "each.",
-        _lines(aware.ious, "iou", BY_IOU),
+        _lines(drawings.ious, "iou", BY_IOU),
         Axis("IoU of a true positive", domain=None),
         Axis("error"),
     )
 
 
-def _uncertainty_charts(aware: SelfAwarenessResults) -> ChartGroup:
+def _uncertainty_charts(drawings: SelfAwareDrawings) -> ChartGroup:
     """Image uncertainty of each split, and AP of the ID and shifted images, by bins."""
     bins: dict[str, Sequence[float | None]] = {}
-    for name, accepted in aware.images.items():
-        bins[name] = accepted.histogram
-    bins["AP of ID and shifted"] = aware.map_by_uncertainty
+    for name, images in drawings.images.items():
+        bins[name] = images.histogram
+    bins["AP of ID and shifted"] = drawings.map_by_uncertainty
 
     points = {}
     for name, values in bins.items():
@@ -229,11 +253,11 @@ def _uncertainty_charts(aware: SelfAwarenessResults) -> ChartGroup:
     )
 
 
-def _calibration_charts(aware: SelfAwarenessResults) -> ChartGroup:
+def _calibration_charts(drawings: SelfAwareDrawings) -> ChartGroup:
     """Reliability before and after calibration."""
     points = {
-        "before calibration": _reliability_points(aware.reliability_before),
-        "after calibration": _reliability_points(aware.reliability),
+        "before calibration": _reliability_points(drawings.reliability_before),
+        "after calibration": _reliability_points(drawings.reliability),
         "calibrated": DIAGONAL,
     }
     return line_group(
@@ -252,16 +276,18 @@ def _reliability_points(
     return zip(reliability.confidence, reliability.performance, strict=True)
 
 
-def _reliability_charts(aware: SelfAwarenessResults) -> Iterator[ChartGroup]:
+def _reliability_charts(run: Run, drawings: SelfAwareDrawings) -> Iterator[ChartGroup]:
     """Reliability by calibrator.
 
     One chart of the ID validation images, which calibrators are fitted on, and one of the ID test
     images.
     """
-    for split, diagrams in aware.reliabilities.items():
+    for split, diagrams in drawings.reliabilities.items():
+        errors = run.results.table.by_part("self_awareness", "calibrator", split=split)
         points: dict[str, Iterable[tuple[float | None, float | None]]] = {}
         for kind, diagram in diagrams.items():
-            name = f"{CALIBRATED.get(kind, kind)}, LaECE {percent(diagram.laece)}"
+            laece = errors[kind]["laece"].value
+            name = f"{CALIBRATED.get(kind, kind)}, LaECE {percent(laece)}"
             points[name] = _reliability_points(diagram)
         points["calibrated"] = DIAGONAL
         yield line_group(

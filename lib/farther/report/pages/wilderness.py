@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.evaluation.results import ErrorCauses, Interval, WildernessResults
+from farther.evaluation.long_table import Result, Results
 from farther.metrics.wilderness.background_probability import BINS
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
@@ -31,6 +31,9 @@ CAUSES = {
     "localisation": vl.Key("localisation", "#56B4E9", "■"),
 }
 
+#: Part of the values of causes of errors in ID and OOD images.
+OPEN = "set=open"
+
 #: The recall and the β that the overview and the charts show.
 RECALL = 0.3
 BETA = "1"
@@ -43,40 +46,66 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
         plots: The file of the wilderness impact of each run.
     """
-    detectors = []
-    results_by_title = {}
-    for run in runs:
-        if run.evaluation and not run.whole_images:
-            detectors.append((run, run.evaluation.wilderness))
-            results_by_title[run.full_title] = run.evaluation.wilderness
+    detectors = [run for run in runs if _is_measured(run)]
     return {
-        "message": _message(results_by_title),
+        "message": _message(detectors),
         "overview": _overview(detectors),
-        "impact": _impact_charts([run for run, _ in detectors], plots),
+        "impact": _impact_charts(detectors, plots),
         "recall": f"{100 * RECALL:g}",
     }
 
 
 def of_run(run: Run) -> dict[str, Any] | None:
     """Variables of the section of a detector's page; None for a classifier."""
-    if run.evaluation is None or run.whole_images:
+    if run.description is None or not _is_measured(run):
         return None
-    wild = run.evaluation.wilderness
+    margins = run.description.wilderness.margins
     groups = [
-        _error_charts(run.full_title, wild.errors),
-        _f1_charts(run.full_title, wild),
-        _background_charts(run.full_title, wild),
+        _error_charts(run),
+        _f1_charts(run),
+        _background_charts(run, margins),
     ]
     return {
-        "message": _message({run.full_title: wild}),
-        "overview": _overview([(run, wild)]),
+        "message": _message([run]),
+        "overview": _overview([run]),
         "charts": [group for group in groups if group.charts],
-        "ratio": f"{wild.errors.ratio:.3g}",
-        "similar": wild.errors.similar,
+        "ratio": f"{_error_ratio(run):.3g}",
+        "similar": run.description.wilderness.similar,
     }
 
 
-def _overview(detectors: Sequence[tuple[Run, WildernessResults]]) -> Listing:
+def _is_measured(run: Run) -> bool:
+    """Whether a run is a detector of objects whose wilderness is on this machine."""
+    return bool(_whole(run)) and not run.whole_images
+
+
+def _whole(run: Run) -> Results:
+    """Metrics of a run in all images together."""
+    return run.results.table.values("wilderness")
+
+
+def _by_recall(run: Run) -> dict[float, Results]:
+    """Recall → detections, share of each cause, and number of classes that reach it."""
+    table = run.results.table
+    classes = table.by_part("wilderness", "recall", within=OPEN)
+    causes: dict[float, Results] = {}
+    for recall, shares in table.by_part("wilderness_errors", "recall", within=OPEN).items():
+        causes[float(recall)] = {**shares, **classes[recall]}
+    return causes
+
+
+def _error_ratio(run: Run) -> float:
+    """OOD images per ID image among the images that causes of errors are counted in."""
+    return run.results.table.values("wilderness", part=OPEN)["ratio"].value or 0
+
+
+def _f1_by_ratio(run: Run) -> dict[float, Results]:
+    """Wilderness ratio → largest F1, as the mean over the classes."""
+    by_ratio = run.results.table.by_part("operating_points", "ratio", within=f"beta={BETA}")
+    return {float(ratio): values for ratio, values in by_ratio.items()}
+
+
+def _overview(detectors: Sequence[Run]) -> Listing:
     """What images without known objects cost each run."""
     caption = (
         "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, "
@@ -99,38 +128,41 @@ def _impact_charts(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, 
     }
 
 
-def _message(results_by_title: Mapping[str, WildernessResults]) -> str:
+def _message(detectors: Sequence[Run]) -> str:
     """What images without known objects cost, in two sentences: the largest cost of any run."""
-    sentences = [_unknown_objects(results_by_title), _lost_by_thresholds(results_by_title)]
+    sentences = [_unknown_objects(detectors), _lost_by_thresholds(detectors)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _unknown_objects(results_by_title: Mapping[str, WildernessResults]) -> str:
+def _unknown_objects(detectors: Sequence[Run]) -> str:
     """A sentence on the share of detections that are unknown objects; "" without any."""
+    results_by_title = {}
     shares = {}
-    for title, wild in results_by_title.items():
-        share, _ = _share(wild, "unknown_unknown")
-        if share is not None:
-            shares[title] = share
+    for run in detectors:
+        result = _share(run, "unknown_unknown")
+        if result.value is not None:
+            results_by_title[run.full_title] = result
+            shares[run.full_title] = result.value
     if not shares:
         return ""
     worst = max(sorted(shares), key=shares.__getitem__)
-    share, interval = _share(results_by_title[worst], "unknown_unknown")
+    interval = results_by_title[worst].interval
     bracket = f" {interval_text(interval)}" if interval else ""
     return (
-        f"With one OOD image per ID image, {percent(share)}%{bracket} of the detections of {worst} "
+        f"With one OOD image per ID image, {percent(shares[worst])}%{bracket} of the detections "
+        f"of {worst} "
         f"are unknown objects{_rank(shares, '%')}, at the confidence where {100 * RECALL:g}% of "
         "the known objects are found."
     )
 
 
-def _lost_by_thresholds(results_by_title: Mapping[str, WildernessResults]) -> str:
+def _lost_by_thresholds(detectors: Sequence[Run]) -> str:
     """A sentence on the F1 that thresholds chosen without OOD images lose; "" without any."""
     lost_f1 = {}
-    for title, wild in results_by_title.items():
-        lost = _lost_f1(wild)
+    for run in detectors:
+        lost = _lost_f1(run)
         if lost is not None:
-            lost_f1[title] = lost
+            lost_f1[run.full_title] = lost
     if not lost_f1:
         return ""
     worst = max(sorted(lost_f1), key=lost_f1.__getitem__)
@@ -148,73 +180,74 @@ def _rank(values: Mapping[str, float], unit: str = "") -> str:
     return f" (the highest of {len(values)} runs; the lowest: {lowest}{unit})"
 
 
-def _share(wild: WildernessResults, cause: str) -> tuple[float | None, Interval]:
-    """Share of a cause at `RECALL` and ratio 1, and its interval.
+def _share(run: Run, cause: str) -> Result:
+    """Share of a cause at `RECALL` and ratio 1.
 
-    None where images or detections do not reach them.
+    Without a value where images or detections do not reach them.
     """
-    errors = wild.errors
-    if errors.ratio < 1:
-        return None, None
-    position = errors.recalls.index(RECALL)
-    return errors.shares[cause][position], _interval(errors, cause, position)
+    if _error_ratio(run) < 1:
+        return Result(None)
+    return _by_recall(run)[RECALL][cause]
 
 
-def _interval(errors: ErrorCauses, cause: str, position: int) -> Interval:
-    """95% interval of the share of a cause at a recall; None without replicates."""
-    if not errors.intervals:
-        return None
-    return errors.intervals[cause][position]
-
-
-def _lost_f1(wild: WildernessResults, thresholds: str = "f_of_closed") -> float | None:
+def _lost_f1(run: Run, thresholds: str = "f_of_closed") -> float | None:
     """F1 lost at wilderness ratio 1; None where there are fewer images.
 
     Args:
-        wild: Results of a run.
+        run: The run.
         thresholds: "f_of_closed" for thresholds chosen without wild images; "f" for those chosen
             at that ratio.
     """
-    points = wild.operating_points
-    mean = points.betas[BETA].mean
-    if mean is None or 1.0 not in points.ratios:
+    f1_by_ratio = _f1_by_ratio(run)
+    if 1.0 not in f1_by_ratio:
         return None
-    return mean["f"][0] - mean[thresholds][points.ratios.index(1.0)]
+    closed = next(iter(f1_by_ratio.values()))["f"].value
+    with_wild = f1_by_ratio[1.0][thresholds].value
+    if closed is None or with_wild is None:
+        return None
+    return closed - with_wild
 
 
-def _overview_cells(run: Run, wild: WildernessResults) -> Iterator[dict[str, Any]]:
+def _overview_cells(run: Run) -> Iterator[dict[str, Any]]:
     """Cells of a run in the overview."""
-    cells: dict[str, Any] = {"mAP closed (%)": wild.map_closed, "mAP open (%)": wild.map_open}
-    for recall, impact in sorted(wild.at_recall.items()):
-        cells[f"WI at recall {recall} (%)"] = impact.average_impact
-    share, interval = _share(wild, "unknown_unknown")
-    cells["Unknown objects (%)"] = percent(share, interval)
-    cells["F1 lost (%)"] = _lost_f1(wild)
-    cells["F1 lost, new thresholds (%)"] = _lost_f1(wild, "f")
-    cells["Known rejected (%)"] = None
-    cells["Unknown rejected (%)"] = None
-    if wild.background:
-        cells["Known rejected (%)"] = wild.background.values.get("rejected_known")
-        cells["Unknown rejected (%)"] = wild.background.values.get("rejected_unknown")
+    table = run.results.table
+    whole = _whole(run)
+    cells: dict[str, Any] = {
+        "mAP closed (%)": whole["map_closed"].value,
+        "mAP open (%)": whole["map_open"].value,
+    }
+    for recall, impact in sorted(table.by_part("wilderness", "recall").items()):
+        cells[f"WI at recall {recall} (%)"] = impact["average_impact"].value
+    share = _share(run, "unknown_unknown")
+    cells["Unknown objects (%)"] = percent(share.value, share.interval)
+    cells["F1 lost (%)"] = _lost_f1(run)
+    cells["F1 lost, new thresholds (%)"] = _lost_f1(run, "f")
+    background = table.values("background")
+    cells["Known rejected (%)"] = background.get("rejected_known", Result(None)).value
+    cells["Unknown rejected (%)"] = background.get("rejected_unknown", Result(None)).value
     yield cells
 
 
-def _error_charts(title: str, errors: ErrorCauses) -> vl.ChartGroup:
+def _error_charts(run: Run) -> vl.ChartGroup:
     """Causes of errors over recall, as far as all classes reach it (Figures 9 to 11)."""
-    largest = max(errors.classes, default=0)
-    positions = [n for n, classes in enumerate(errors.classes) if classes == largest > 0]
-    if not positions:
+    by_recall = _by_recall(run)
+    classes = [results["classes"].value or 0 for results in by_recall.values()]
+    largest = max(classes, default=0)
+    if largest == 0:
         return vl.ChartGroup()
-    causes = {
-        cause: key for cause, key in CAUSES.items() if _occurs(errors.shares[cause], positions)
-    }
+    reached = {}
+    for recall, results in by_recall.items():
+        if results["classes"].value == largest:
+            reached[recall] = results
+
+    causes = {cause: key for cause, key in CAUSES.items() if _occurs(cause, reached)}
     if not causes:
         return vl.ChartGroup()
     chart = vl.chart(
         "Causes of errors by recall",
-        f"{title}: causes of wrong detections by recall; the rest up to 100% is correct. "
-        f"At recall {RECALL:g}: {_shares_in_words(errors, causes)}.",
-        pl.DataFrame(list(_error_rows(errors, causes, positions))),
+        f"{run.full_title}: causes of wrong detections by recall; the rest up to 100% is correct. "
+        f"At recall {RECALL:g}: {_shares_in_words(by_recall[RECALL], causes)}.",
+        pl.DataFrame(list(_error_rows(reached, causes))),
         vl.layer({"type": "bar", "width": {"band": 0.9}}),
         x=vl.nominal(
             "recall",
@@ -236,60 +269,59 @@ def _error_charts(title: str, errors: ErrorCauses) -> vl.ChartGroup:
     return vl.ChartGroup(tuple(causes.values()), (chart,))
 
 
-def _occurs(shares: Sequence[float | None], positions: Sequence[int]) -> bool:
+def _occurs(cause: str, by_recall: Mapping[float, Results]) -> bool:
     """True if a cause has a share above zero at any of some recalls."""
-    return any(shares[position] for position in positions)
+    return any(results[cause].value for results in by_recall.values())
 
 
 def _error_rows(
-    errors: ErrorCauses, causes: Mapping[str, vl.Key], positions: Sequence[int]
+    by_recall: Mapping[float, Results], causes: Mapping[str, vl.Key]
 ) -> Iterator[dict[str, Any]]:
     """One row per recall and cause.
 
     Args:
-        errors: Causes of errors of a run.
+        by_recall: The recalls that all classes reach; see `_by_recall`.
         causes: The causes that the chart shows.
-        positions: Indices of the recalls that all classes reach.
     """
-    for position in positions:
+    for recall, results in by_recall.items():
         for order, (cause, key) in enumerate(causes.items()):
             yield {
-                "recall": errors.recalls[position],
+                "recall": recall,
                 "cause": key.name,
                 "order": order,
-                "share": round(errors.shares[cause][position] or 0, 4),
-                "interval": interval_text(_interval(errors, cause, position)),
-                "detections": errors.detections[position],
+                "share": round(results[cause].value or 0, 4),
+                "interval": interval_text(results[cause].interval),
+                "detections": results["detections"].value,
             }
 
 
-def _shares_in_words(errors: ErrorCauses, causes: Mapping[str, vl.Key]) -> str:
-    """Shares of causes at `RECALL`."""
-    position = errors.recalls.index(RECALL)
+def _shares_in_words(results: Results, causes: Mapping[str, vl.Key]) -> str:
+    """Shares of causes at a recall."""
     shares = []
     for cause, key in causes.items():
-        shares.append(f"{key.name} {percent(errors.shares[cause][position])}%")
+        shares.append(f"{key.name} {percent(results[cause].value)}%")
     return "; ".join(shares)
 
 
-def _f1_charts(title: str, wild: WildernessResults) -> vl.ChartGroup:
+def _f1_charts(run: Run) -> vl.ChartGroup:
     """Mean F1 over the wilderness ratio, of new thresholds and of unchanged ones.
 
     After Table 4.
     """
-    points = wild.operating_points
-    mean = points.betas[BETA].mean
-    if mean is None or len(points.ratios) < 2:
+    f1_by_ratio = _f1_by_ratio(run)
+    if len(f1_by_ratio) < 2:
         return vl.ChartGroup()
     f1_by_thresholds = {
-        "thresholds chosen at each ratio": zip(points.ratios, mean["f"], strict=True),
-        "thresholds chosen without OOD images": zip(
-            points.ratios, mean["f_of_closed"], strict=True
-        ),
+        "thresholds chosen at each ratio": [
+            (ratio, values["f"].value) for ratio, values in f1_by_ratio.items()
+        ],
+        "thresholds chosen without OOD images": [
+            (ratio, values["f_of_closed"].value) for ratio, values in f1_by_ratio.items()
+        ],
     }
     return vl.line_group(
         "F1 by wilderness ratio",
-        f"{title}: F1, mean over the classes, "
+        f"{run.full_title}: F1, mean over the classes, "
         "by the ratio of images without known objects to images with them.",
         vl.series(f1_by_thresholds),
         vl.Axis(curves.RATIO, "~g", None),
@@ -297,26 +329,30 @@ def _f1_charts(title: str, wild: WildernessResults) -> vl.ChartGroup:
     )
 
 
-def _background_charts(title: str, wild: WildernessResults) -> vl.ChartGroup:
+def _background_charts(run: Run, margins: Mapping[str, Sequence[float]]) -> vl.ChartGroup:
     """Cumulated distributions of class against background probability (Figure 8).
 
     Their values at 0 are rejected.
+
+    Args:
+        run: The run.
+        margins: See `farther.evaluation.results.WildernessDrawings`.
     """
-    background = wild.background
-    if background is None:
+    if not margins:
         return vl.ChartGroup()
+    rejected = run.results.table.values("background")
     bin_ends = [2 * (n + 1) / BINS - 1 for n in range(BINS)]
-    known = accumulate(background.known.histogram)
-    unknown = accumulate(background.unknown.histogram)
+    known = accumulate(margins["known"])
+    unknown = accumulate(margins["unknown"])
     distributions = {
         "known objects, detected correctly": zip(bin_ends, known, strict=False),
         "unknown objects": zip(bin_ends, unknown, strict=False),
     }
     description = (
-        f"{title}: class probability minus background probability. "
-        f"The background is more probable in {percent(background.values['rejected_known'])}% of "
+        f"{run.full_title}: class probability minus background probability. "
+        f"The background is more probable in {percent(rejected['rejected_known'].value)}% of "
         "the correct detections of known objects and "
-        f"{percent(background.values['rejected_unknown'])}% of the detections of unknown objects."
+        f"{percent(rejected['rejected_unknown'].value)}% of the detections of unknown objects."
     )
     return vl.line_group(
         "Class against background probability",

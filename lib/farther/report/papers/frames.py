@@ -115,7 +115,7 @@ class Sources:
         """The first run of each benchmark whose details are on this machine."""
         run_by_benchmark: dict[str, Run] = {}
         for run in self.runs:
-            if run.evaluation is not None:
+            if run.description is not None:
                 run_by_benchmark.setdefault(run.benchmark, run)
         return list(run_by_benchmark.values())
 
@@ -206,9 +206,9 @@ def _splits(run: Run, table: pl.DataFrame) -> pl.DataFrame:
     ood_names = [split.name for split in run.splits]
     dataset_by_name = {split.name: split.dataset for split in run.splits}
     role_by_name = {"": "all"}
-    if run.evaluation is not None:
-        role_by_name[run.evaluation.settings.calibration_split] = "validation"
-        role_by_name[run.evaluation.settings.id_split] = "id"
+    if run.description is not None:
+        role_by_name[run.description.settings.calibration_split] = "validation"
+        role_by_name[run.description.settings.id_split] = "id"
 
     rows = []
     for name in table["split"].unique(maintain_order=True):
@@ -311,9 +311,9 @@ def _object_rows(sources: Sources) -> Iterator[dict[str, Any]]:
 
 def _object_counts(run: Run, artifacts: Path) -> pl.DataFrame | None:
     """Columns class, objects and role; None where tables are not on this machine."""
-    assert run.evaluation is not None
-    settings = run.evaluation.settings
-    classes = pl.DataFrame({"category": list(run.evaluation.self_awareness.per_class)})
+    assert run.description is not None
+    settings = run.description.settings
+    classes = pl.DataFrame({"category": list(run.results.table.by_part("self_awareness", "class"))})
     counts_by_role = {}
     for role, split in (("validation", settings.calibration_split), ("id", settings.id_split)):
         file = RunFiles(run.name, run.benchmark, artifacts).objects(split)
@@ -336,8 +336,8 @@ def attributes(sources: Sources) -> pl.DataFrame:
 
 def _attribute_rows(sources: Sources) -> Iterator[dict[str, Any]]:
     for run in sources.first_runs:
-        assert run.evaluation is not None
-        id_split = run.evaluation.settings.id_split
+        assert run.description is not None
+        id_split = run.description.settings.id_split
         entry = sources.params["benchmarks"][run.benchmark]
         dataset, subset = curation.benchmark(run.benchmark, entry).id_sources[id_split]
         folder = inside(sources.artifacts / "tables", f"{dataset}/{subset}")
