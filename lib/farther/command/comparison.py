@@ -13,8 +13,7 @@ from farther.command.stored_metrics import Interval, StoredMetrics, Subject, Val
 from farther.errors import AmbiguousNameError, FartherError, ParameterError, choose
 from farther.evaluation import paired
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.paired import StoredEvaluation, detector_metrics
-from farther.evaluation.results import Evaluation, SplitCounts
+from farther.evaluation.paired import StoredEvaluation
 from farther.metrics.catalogue import COMPARED, METRICS, metric_name
 from farther.naming.canonical_names import choose_entry
 
@@ -251,24 +250,21 @@ def compared_methods(
         ParameterError: a name is unknown, or both names are of one method.
     """
     evaluation = StoredEvaluation(root, run)
-    known = evaluation.report.methods
-    before_name = evaluated_method(evaluation.report, methods[0])
-    after_name = evaluated_method(evaluation.report, methods[1])
+    before_name = evaluated_method(evaluation, methods[0])
+    after_name = evaluated_method(evaluation, methods[1])
     if before_name == after_name:
         raise ParameterError(f"--methods compares two methods; {before_name} was named twice")
-    first = known[before_name].splits
-    second = known[after_name].splits
     for name in splits:
-        choose("split of this run", name, first)
+        choose("split of this run", name, evaluation.ood_splits)
     rows = []
-    for split in _unique(splits) or first:
+    for split in _unique(splits) or evaluation.ood_splits:
         results = paired.compare(
             evaluation.replicates(before_name, split), evaluation.replicates(after_name, split)
         )
         metric_names = [compared_metric(metric, results) for metric in metrics]
         for name in _unique(metric_names) or COMPARED:
-            before = first[split].value(METRICS[name])
-            after = second[split].value(METRICS[name])
+            before = evaluation.result(split, before_name, METRICS[name]).value
+            after = evaluation.result(split, after_name, METRICS[name]).value
             rows.append(_with_test(Change(Subject(run, split, ""), name, before, after), results))
     return (before_name, after_name), rows
 
@@ -300,7 +296,7 @@ def compared_metric(name: str, known: Iterable[str]) -> str:
         ) from None
 
 
-def evaluated_method(report: Evaluation, name: str) -> str:
+def evaluated_method(evaluation: StoredEvaluation, name: str) -> str:
     """The method of a run that a user names, by any of its names.
 
     Raises:
@@ -308,13 +304,14 @@ def evaluated_method(report: Evaluation, name: str) -> str:
             apply to it, with the reason.
         AmbiguousNameError: several may be meant; the message lists them.
     """
-    entries: dict[str, dict[str, str]] = {entry: {} for entry in report.not_applicable}
-    for entry, results in report.methods.items():
-        entries[entry] = {"method": results.fitted.name}
+    not_applicable = evaluation.description.not_applicable
+    entries: dict[str, dict[str, str]] = {entry: {} for entry in not_applicable}
+    for entry, fitted in evaluation.description.fitted.items():
+        entries[entry] = {"method": fitted.name}
     method = choose_entry("method of this run", name, entries)
-    if method in report.not_applicable:
-        reason = report.not_applicable[method]
-        raise ParameterError(f"{method} does not apply to {report.run}: {reason}")
+    if method in not_applicable:
+        reason = not_applicable[method]
+        raise ParameterError(f"{method} does not apply to {evaluation.run}: {reason}")
     return method
 
 
@@ -331,18 +328,18 @@ class RunPair:
 
     def check(self) -> None:
         """Raises a ParameterError where the two cannot be compared, and says why."""
-        first = self.first.report
-        second = self.second.report
+        first = self.first.description
+        second = self.second.description
         if first.benchmark != second.benchmark:
             raise ParameterError(
-                f"{first.run} is a run on benchmark {first.benchmark!r}, {second.run} on "
+                f"{self.first.run} is a run on benchmark {first.benchmark!r}, {self.second.run} on "
                 f"{second.benchmark!r}: two runs are compared on the same images, so name two of "
                 "one benchmark"
             )
-        if (first.classifier is None) != (second.classifier is None):
+        if self.first.is_classifier != self.second.is_classifier:
             raise ParameterError(
-                f"{first.run} and {second.run} cannot be compared: one is an object detector, the "
-                "other an image classifier"
+                f"{self.first.run} and {self.second.run} cannot be compared: one is an object "
+                "detector, the other an image classifier"
             )
         different = []
         for name in COMPARABLE_SETTINGS:
@@ -350,48 +347,44 @@ class RunPair:
                 different.append(name)
         if different:
             raise ParameterError(
-                f"{first.run} and {second.run} were evaluated with different settings "
+                f"{self.first.run} and {self.second.run} were evaluated with different settings "
                 f"({', '.join(different)}): run `farther repro`"
             )
-        self.check_images(first.settings.id_split)
+        self.check_images(self.first.id_split)
 
     def check_images(self, split: str) -> None:
         """Raises a ParameterError where the two read different images of a split."""
-        first = self.first.report
-        second = self.second.report
-        counts = first.splits[split]
-        others = second.splits[split]
+        first = self.first
+        second = self.second
         for inputs in ("images", "objects", "readable"):
-            if counts.inputs.get(inputs) == others.inputs.get(inputs):
+            hash_of_first = first.description.inputs[split].get(inputs)
+            if hash_of_first == second.description.inputs[split].get(inputs):
                 continue
             subject = "annotations" if inputs == "objects" else "images"
             raise ParameterError(
                 f"{first.run} and {second.run} were evaluated on different {subject} of split "
-                f"{split!r} ({_image_count(counts)} and {_image_count(others)}), so they cannot be "
-                "paired: run `farther repro`, or choose other splits with --split"
+                f"{split!r} ({_image_count(first, split)} and {_image_count(second, split)}), so "
+                "they cannot be paired: run `farther repro`, or choose other splits with --split"
             )
 
     @property
     def methods(self) -> list[str]:
         """The methods that apply to both."""
-        return [name for name in self.first.report.methods if name in self.second.report.methods]
+        methods_of_second = self.second.description.fitted
+        return [name for name in self.first.description.fitted if name in methods_of_second]
 
     @property
     def baseline(self) -> list[str]:
         """The baseline of both, or else their first common method; empty where there is none."""
-        if self.first.report.gains.baseline in self.methods:
-            return [str(self.first.report.gains.baseline)]
+        baseline = self.first.description.baseline
+        if baseline is not None and baseline in self.methods:
+            return [baseline]
         return self.methods[:1]
 
     @property
     def splits(self) -> list[str]:
         """The OOD splits of both."""
-        id_split = self.first.report.settings.id_split
-        names = []
-        for name in self.first.report.splits:
-            if name != id_split and name in self.second.report.splits:
-                names.append(name)
-        return names
+        return [name for name in self.first.ood_splits if name in self.second.description.inputs]
 
     def detector_changes(self, metrics: Sequence[str] | None) -> tuple[list[Change], list[str]]:
         """How the detectors differ on known objects of the ID split.
@@ -402,8 +395,8 @@ class RunPair:
         Returns:
             The metrics, and notes on what could not be tested.
         """
-        before = detector_metrics(self.first.report)
-        after = detector_metrics(self.second.report)
+        before = self.first.detector_metrics()
+        after = self.second.detector_metrics()
         names = [name for name in before if metrics is None or name in metrics]
         if not names:
             return [], []
@@ -414,7 +407,7 @@ class RunPair:
             results = paired.compare(replicates, self.second.detector_replicates())
         except FartherError as error:
             notes.append(f"Metrics of the detectors alone are not tested: {error}")
-        subject = Subject("", self.first.report.settings.id_split, "")
+        subject = Subject("", self.first.id_split, "")
         rows = []
         for name in names:
             rows.append(_with_test(Change(subject, name, before[name], after[name]), results))
@@ -431,27 +424,27 @@ class RunPair:
             metrics: Names of metrics; those that the report compares where None.
         """
         self.check_images(split)
-        before = self.first.report.methods[method].splits[split]
-        after = self.second.report.methods[method].splits[split]
         results: TestResults = {}
-        if self.first.report.settings.replicates:
+        if self.first.description.settings.replicates:
             replicates = self.first.replicates(method, split)
             results = paired.compare(replicates, self.second.replicates(method, split))
         rows = []
         for name in COMPARED if metrics is None else metrics:
-            metric = METRICS[name]
-            row = Change(
-                Subject("", split, method), name, before.value(metric), after.value(metric)
-            )
+            before = self.first.result(split, method, METRICS[name]).value
+            after = self.second.result(split, method, METRICS[name]).value
+            row = Change(Subject("", split, method), name, before, after)
             rows.append(_with_test(row, results))
         return rows
 
 
-def _image_count(counts: SplitCounts) -> str:
+def _image_count(evaluation: StoredEvaluation, split: str) -> str:
     """The number of images of a split, and of those that the detector could not read."""
-    if counts.failed_images:
-        return f"{counts.images} images, {counts.failed_images} unreadable"
-    return f"{counts.images} images"
+    counts = evaluation.results.table.values("split", split=split)
+    images = counts["images"].value
+    failed_images = counts["failed_images"].value
+    if failed_images:
+        return f"{images} images, {failed_images} unreadable"
+    return f"{images} images"
 
 
 def compared_runs(
@@ -549,8 +542,8 @@ def _common_methods(pair: RunPair, names: Sequence[str]) -> list[str]:
     """The methods of both runs that a user names."""
     methods = []
     for name in names:
-        method = evaluated_method(pair.first.report, name)
-        methods.append(evaluated_method(pair.second.report, method))
+        method = evaluated_method(pair.first, name)
+        methods.append(evaluated_method(pair.second, method))
     return _unique(methods)
 
 
@@ -560,7 +553,7 @@ def _metrics_of_pair(
     """The metrics of the detectors, and those of methods, that a user names; None for all."""
     if not names:
         return None, None
-    known_own = detector_metrics(pair.first.report)
+    known_own = pair.first.detector_metrics()
     known = [*known_own, *(name for name, metric in METRICS.items() if metric.group in GROUPS)]
     own = []
     of_methods = []
@@ -574,14 +567,14 @@ def _metrics_of_pair(
 
 def _notes_of_pair(pair: RunPair, methods: Sequence[str]) -> list[str]:
     """Sentences on classes and t* of both, and on the methods that are not shown."""
-    first = pair.first.report
-    second = pair.second.report
+    first = pair.first
+    second = pair.second
     notes = []
-    if first.closed_set.per_class.keys() != second.closed_set.per_class.keys():
+    if _known_classes(first) != _known_classes(second):
         notes.append("The two know different classes, so their metrics are of different objects.")
     notes += [
-        f"Each detector has its own t*: {first.threshold:.4g} of {first.run}, "
-        f"{second.threshold:.4g} of {second.run}."
+        f"Each detector has its own t*: {first.results.detector['threshold']:.4g} of "
+        f"{first.run}, {second.results.detector['threshold']:.4g} of {second.run}."
     ]
     others = [name for name in pair.methods if name not in pair.baseline]
     if not methods and others:
@@ -590,6 +583,11 @@ def _notes_of_pair(pair: RunPair, methods: Sequence[str]) -> list[str]:
             f"{', '.join(others)}."
         )
     return notes
+
+
+def _known_classes(evaluation: StoredEvaluation) -> set[str]:
+    """The known classes that a detector was evaluated on."""
+    return set(evaluation.results.table.by_part("detector", "class", split=evaluation.id_split))
 
 
 def _with_test(row: Change, results: TestResults) -> Change:

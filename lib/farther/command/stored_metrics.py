@@ -71,7 +71,9 @@ class StoredMetrics:
         from farther.evaluation.paired import StoredEvaluation
 
         if run not in self._evaluations:
-            self._evaluations[run] = StoredEvaluation(self.artifacts(f"evaluation/{run}.json"), run)
+            self.artifacts(f"results/{run}.parquet")
+            root = self.artifacts(f"results/{run}.json")
+            self._evaluations[run] = StoredEvaluation(root, run)
         return self._evaluations[run]
 
     def replicates(self, subject: Subject) -> Replicates:
@@ -85,8 +87,8 @@ class StoredMetrics:
         from farther.metrics.catalogue import METRICS as CATALOGUE
 
         try:
-            methods = self.evaluation(subject.run).report.methods
-            return methods[subject.method].splits[subject.split].interval(CATALOGUE[metric])
+            evaluation = self.evaluation(subject.run)
+            return evaluation.result(subject.split, subject.method, CATALOGUE[metric]).interval
         except (FartherError, KeyError):
             return None
 

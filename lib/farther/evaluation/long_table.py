@@ -20,6 +20,10 @@ The columns:
         an attribute of images "weather=rainy"; several keys are "class=cow, beta=1, ratio=0"
     value, low, high
         the value and its 95% interval; null where there is none
+    no_interval
+        why a value has no interval; "" where it has one, and without replicates
+    p
+        p-value of a difference ("best=knn", "minus=confidence"); null for all other values
     n
         number of images that the value is of; null where it is not known
     unit
@@ -100,6 +104,7 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "low": pl.Float64,
     "high": pl.Float64,
     "no_interval": pl.String,
+    "p": pl.Float64,
     "n": pl.Int64,
     "unit": pl.String,
 }
@@ -164,6 +169,7 @@ class ResultRows:
         part: str = "",
         interval: Interval = None,
         no_interval: str = "",
+        p: float | None = None,
         images: int | None = None,
         unit: str | None = None,
     ) -> None:
@@ -172,7 +178,7 @@ class ResultRows:
         Args:
             key: The metric's key in its group, or the name of a count.
             value, interval: The value and its 95% interval.
-            group, split, method, part, no_interval: See the module.
+            group, split, method, part, no_interval, p: See the module.
             images: Number of images that the value is of; those of the split by default.
             unit: Its unit; that of the metric by default.
         """
@@ -191,6 +197,7 @@ class ResultRows:
             low,
             high,
             no_interval,
+            p,
             images,
             unit or _unit(metric, value),
         )
@@ -528,6 +535,7 @@ class ResultRows:
                 method=method,
                 part=f"minus={self._evaluation.gains.baseline}",
                 interval=gain.gain_interval,
+                p=gain.p,
             )
 
     def _add_split(self, method: str, split: str, results: SplitResults) -> None:
@@ -602,6 +610,7 @@ class ResultRows:
                 part=f"best={difference.best}",
                 interval=difference.interval,
                 no_interval=no_interval,
+                p=difference.p,
             )
 
     def add_classes(self, classes: ClassesResults) -> None:
@@ -769,11 +778,13 @@ class FromBest:
     Args:
         best: The best method.
         interval, no_interval: See `Result`.
+        p: p-value of the difference; None where there is none.
     """
 
     best: str
     interval: Interval
     no_interval: str
+    p: float | None
 
     @property
     def is_significant(self) -> bool:
@@ -871,11 +882,11 @@ class LongTable:
         """Differences from the best methods, by split and method."""
         differences: dict[tuple[str, str], dict[str, FromBest]] = {}
         rows = self.frame.filter(pl.col("part").str.starts_with("best="))
-        columns = rows.select("split", "method", "metric", "part", "low", "high", "no_interval")
-        for split, method, metric, part, low, high, no_interval in columns.iter_rows():
-            interval = None if low is None else (low, high)
-            difference = FromBest(part.removeprefix("best="), interval, no_interval)
-            differences.setdefault((split, method), {})[metric] = difference
+        for row in rows.iter_rows(named=True):
+            interval = None if row["low"] is None else (row["low"], row["high"])
+            best = row["part"].removeprefix("best=")
+            difference = FromBest(best, interval, row["no_interval"], row["p"])
+            differences.setdefault((row["split"], row["method"]), {})[row["metric"]] = difference
         return differences
 
     def _select(self, group: str, part: str) -> dict[tuple[str, str], dict[str, Result]]:

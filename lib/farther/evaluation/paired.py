@@ -15,14 +15,11 @@ import numpy as np
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.long_table import Result
 from farther.evaluation.replicates import read_replicates
-from farther.evaluation.results import (
-    CLOSED_SET_KEYS,
-    Evaluation,
-    MetricValues,
-    read_evaluation,
-)
-from farther.metrics.catalogue import METRICS
+from farther.evaluation.results import CLOSED_SET_KEYS, read_description
+from farther.evaluation.stored_results import StoredResults
+from farther.metrics.catalogue import METRICS, Metric
 from farther.metrics.statistics import bootstrap
 from farther.tables.files import inside
 
@@ -49,19 +46,47 @@ class StoredEvaluation:
         run: Name of the run.
 
     Attributes:
-        report: The content of `evaluation/<run>.json`.
+        run: Name of the run.
+        results: Its values.
+        description: How it was evaluated.
 
     Raises:
         DataError: the run was not evaluated, or the file is damaged.
     """
 
     def __init__(self, root: Path, run: str):
-        self._file = inside(root / "evaluation", f"{run}.json")
-        if not self._file.is_file():
-            advice = "run `farther repro evaluate`"
-            raise DataError(f"{run} was not evaluated yet: {advice}", file=self._file)
-        self.report = read_evaluation(self._file)
-        self._files = RunFiles(run, self.report.benchmark, root)
+        description = inside(root / "results", f"{run}.json")
+        for file in (description, description.with_suffix(".parquet")):
+            if not file.is_file():
+                advice = "run `farther repro evaluate`"
+                raise DataError(f"{run} was not evaluated yet: {advice}", file=file)
+        self.run = run
+        self.description = read_description(description)
+        self._files = RunFiles(run, self.description.benchmark, root)
+        self.results = StoredResults(self._files)
+
+    @property
+    def id_split(self) -> str:
+        """The ID test split."""
+        return self.description.settings.id_split
+
+    @property
+    def ood_splits(self) -> list[str]:
+        """The OOD splits that were tested."""
+        return [split for split in self.description.inputs if split != self.id_split]
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the detector is a classifier of whole images."""
+        return "accuracy" in self.results.detector
+
+    def result(self, split: str, method: str, metric: Metric) -> Result:
+        """A metric of a method on a split, or of the detector where the method is "".
+
+        Without a value where it was not measured.
+        """
+        values = self.results.table.values(metric.group, split=split, method=method)
+        return values.get(metric.key, Result(None))
 
     def replicates(self, method: str, split: str) -> Replicates:
         """Replicates of a method's metrics in an OOD split.
@@ -72,11 +97,11 @@ class StoredEvaluation:
         file = self._files.replicates(method, split)
         draws = self._draws()
         advice = "run `farther repro evaluate`"
-        if split not in self.report.splits or not file.exists():
+        if split not in self.description.inputs or not file.exists():
             raise DataError(f"no replicates of {method}: {advice}", file=file)
         try:
-            draws["OOD images"] = self.report.splits[split].inputs["readable"]
-            draws["images that τ is taken from"] = self.report.tau_images
+            draws["OOD images"] = self.description.inputs[split]["readable"]
+            draws["images that τ is taken from"] = self.description.tau_images
             replicates = read_replicates(file)
         except (KeyError, DataError):
             problem = (
@@ -99,9 +124,9 @@ class StoredEvaluation:
         from farther.evaluation.detector import known_class_replicates
 
         draws = self._draws()
-        settings = replace(self.report.settings, user_defined={})
+        settings = replace(self.description.settings, user_defined={})
         inputs = RunInputs(self._files, self._files.roles, settings)
-        evaluated = self.report.splits[settings.id_split].inputs
+        evaluated = self.description.inputs[settings.id_split]
         if inputs.id_split.digests() != evaluated:
             advice = "run `farther repro evaluate`"
             raise DataError(
@@ -111,11 +136,26 @@ class StoredEvaluation:
 
         metrics = {}
         replicates = known_class_replicates(inputs)
-        for name in detector_metrics(self.report):
+        for name in self.detector_metrics():
             key = CLOSED_SET_KEYS.get(name, METRICS[name].key)
             if key in replicates:
                 metrics[name] = replicates[key]
         return Replicates(draws, metrics)
+
+    def detector_metrics(self) -> dict[str, float | None]:
+        """The detector's own metrics on the ID split, by their names in the catalogue.
+
+        They are mAP and mAP50, or those of a classifier.
+        """
+        values: dict[str, float | None] = {}
+        for name, metric in METRICS.items():
+            if self.is_classifier:
+                is_own = metric.group == "classifier"
+            else:
+                is_own = name in CLOSED_SET_KEYS
+            if is_own:
+                values[name] = self.result(self.id_split, "", metric).value
+        return values
 
     def _draws(self) -> dict[str, Any]:
         """Everything that the draws of ID images depend on, by name.
@@ -123,33 +163,16 @@ class StoredEvaluation:
         Raises:
             DataError: the run was evaluated without replicates.
         """
-        settings = self.report.settings
+        settings = self.description.settings
         if not settings.replicates:
             problem = "evaluated without replicates: set evaluate.replicates in params.yaml"
-            raise DataError(problem, file=self._file)
+            raise DataError(problem, file=self._files.description)
         return {
-            "ID images": self.report.splits[settings.id_split].inputs.get("readable"),
+            "ID images": self.description.inputs[settings.id_split].get("readable"),
             "number of replicates": settings.replicates,
             "seed": settings.seed,
             "number of images that are drawn one by one": settings.drawn_images,
         }
-
-
-def detector_metrics(report: Evaluation) -> dict[str, float | None]:
-    """A detector's own metrics on the ID split, by their names in the catalogue.
-
-    They are mAP and mAP50, or those of a classifier.
-    """
-    values: dict[str, float | None] = {}
-    for name, metric in METRICS.items():
-        results: MetricValues | None = None
-        if metric.group == "classifier":
-            results = report.classifier
-        elif name in CLOSED_SET_KEYS and report.classifier is None:
-            results = report.closed_set
-        if results is not None:
-            values[name] = results.values.get(CLOSED_SET_KEYS.get(name, metric.key))
-    return values
 
 
 def compare(first: Replicates, second: Replicates) -> dict[str, dict[str, Any]]:

@@ -826,3 +826,12 @@ def read_evaluation(file: Path) -> Evaluation:
         DataError: the file is absent, damaged or edited, or of another version.
     """
     return read_results(Evaluation, file, "run `farther repro`")
+
+
+def read_description(file: Path) -> RunDescription:
+    """The content of `results/<run>.json`.
+
+    Raises:
+        DataError: the file is absent, damaged or edited, or of another version.
+    """
+    return read_results(RunDescription, file, "run `farther repro evaluate`")

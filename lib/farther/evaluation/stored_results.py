@@ -14,7 +14,7 @@ from farther.evaluation.recovery import RecoveredRun
 from farther.evaluation.results import (
     Evaluation,
     RunDescription,
-    read_results,
+    read_description,
 )
 from farther.metrics.catalogue import COMPARED, METRICS
 from farther.tables.folders import listed
@@ -79,7 +79,7 @@ class StoredResults:
         """
         if not self.files.description.exists():
             return None
-        return read_results(RunDescription, self.files.description, "run `farther repro evaluate`")
+        return read_description(self.files.description)
 
 
 def _table_of_metrics(files: RunFiles) -> pl.DataFrame:

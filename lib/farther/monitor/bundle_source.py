@@ -21,7 +21,7 @@ from farther.detectors.prompts import Prompts
 from farther.detectors.proposal_sources import read_sources
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.evaluation.results import read_evaluation
+from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.clip import LOCAL
 from farther.images.plan import StreamParams
@@ -169,8 +169,10 @@ class BundleSource:
     @cached_property
     def self_aware(self) -> SelfAwareDetector:
         """What makes the run self-aware."""
-        _check_there(self.files, self.files.evaluation, "evaluate")
-        return read_evaluation(self.files.evaluation).self_awareness.detector
+        _check_there(self.files, self.files.description, "evaluate")
+        description = StoredResults(self.files).description
+        assert description is not None
+        return description.self_awareness.detector
 
     def check_regions(self) -> None:
         """Refuses a detector that is not the one that the run's regions are of.

@@ -10,22 +10,23 @@ from typing import Any
 from farther.command.comparison import evaluated_method
 from farther.command.output import coloured, table
 from farther.command.project import Project
-from farther.errors import DataError, ParameterError, choose
+from farther.errors import ParameterError, choose
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.results import CLOSED_SET_KEYS, Evaluation, MetricValues, read_evaluation
+from farther.evaluation.long_table import Result, Results
+from farther.evaluation.paired import StoredEvaluation
 from farther.evaluation.threshold import stored_tau
 from farther.metrics.catalogue import METRICS, Metric, metric_name
 from farther.tables.files import inside
 
-#: Columns of a split in an explanation.
-SPLIT_COLUMNS = ("images", "failed_images", "objects", "regions", "inputs")
+#: Counts of a split in an explanation.
+SPLIT_COUNTS = ("images", "failed_images", "objects", "regions")
 
 
 def explain_number(
     project: Project, run: str, method: str, split: str, metric: str
 ) -> dict[str, Any]:
-    """The origin of a value in `artifacts/metrics` or `artifacts/evaluation`.
+    """The origin of a value in `artifacts/metrics` or `artifacts/results`.
 
     Args:
         project: The project that the run belongs to.
@@ -44,23 +45,21 @@ def explain_number(
         ParameterError: one of the names is not known, or the metric was not evaluated for the run.
     """
     run = project.run(run)
-    file = inside(project.artifacts / "evaluation", f"{run}.json")
-    if not file.is_file():
-        raise DataError(f"{run} was not evaluated yet: run `farther repro`", file=file)
-    report = read_evaluation(file)
+    evaluation = StoredEvaluation(project.artifacts, run)
     definition = METRICS[metric_name(metric)]
     if definition.group in ("detector", "classifier", "error_budget"):
-        return _of_detector(report, definition)
+        return _of_detector(evaluation, definition)
     if definition.group != "split":
         _refuse_dash(definition, method, "a method")
     if definition.group in ("misclassification", "costs"):
-        return _of_id_images(project, report, method, definition)
+        return _of_id_images(project, evaluation, method, definition)
     _refuse_dash(definition, split, "an OOD split")
-    tested_splits = set(report.splits) - {report.settings.calibration_split}
+    tested_splits = set(evaluation.description.inputs)
+    tested_splits.discard(evaluation.description.settings.calibration_split)
     split = choose("split of this run", split, tested_splits)
     if definition.group == "split":
-        return _of_split_counts(report, split, definition)
-    return _of_split(project, report, method, split, definition)
+        return _of_split_counts(evaluation, split, definition)
+    return _of_split(project, evaluation, method, split, definition)
 
 
 def _refuse_dash(metric: Metric, name: str, what: str) -> None:
@@ -73,133 +72,142 @@ def _refuse_dash(metric: Metric, name: str, what: str) -> None:
         raise ParameterError(f"{metric.name} is a metric of {what}: name {what} in the place of -")
 
 
-def _of_detector(report: Evaluation, metric: Metric) -> dict[str, Any]:
+def _of_detector(evaluation: StoredEvaluation, metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
     if metric.group == "error_budget":
-        return _of_error_budget(report, metric)
-    results: MetricValues | None = report.classifier
-    if metric.group == "detector":
-        results = report.closed_set
-    if results is None:
+        return _of_error_budget(evaluation, metric)
+    if metric.group == "classifier" and not evaluation.is_classifier:
         raise ParameterError(
-            f"{metric.name} is a metric of image classifiers; {report.run} is an object detector"
+            f"{metric.name} is a metric of image classifiers; {evaluation.run} is an object "
+            "detector"
         )
-    key = CLOSED_SET_KEYS.get(metric.name, metric.key)
-    if metric.name == "threshold":
-        value: Any = report.threshold
-    else:
-        value = results.values[key]
+    split = "" if metric.name == "threshold" else evaluation.id_split
+    texts = {"threshold_rule": evaluation.description.threshold_rule}
     computation = {
-        "value": value,
-        "formula": _fill(metric.formula, vars(report)),
-        "interval": results.intervals.get(key),
-        "no_interval": results.no_interval.get(key, ""),
+        **_value_with_interval(evaluation.result(split, "", metric)),
+        "formula": _fill(metric.formula, texts),
     }
-    file = f"artifacts/metrics/{report.run}/detector.json"
-    return _explanation(report, metric, computation, [report.settings.id_split], [file])
+    file = f"artifacts/metrics/{evaluation.run}/detector.json"
+    return _explanation(evaluation, metric, computation, [evaluation.id_split], [file])
 
 
-def _of_error_budget(report: Evaluation, metric: Metric) -> dict[str, Any]:
+def _of_error_budget(evaluation: StoredEvaluation, metric: Metric) -> dict[str, Any]:
     """A gain from correcting a kind of error on known objects."""
-    budget = report.error_budget
-    if budget is None:
+    if evaluation.is_classifier:
         raise ParameterError(
-            f"{metric.name} is a metric of object detectors; {report.run} is an image classifier"
+            f"{metric.name} is a metric of object detectors; {evaluation.run} is an image "
+            "classifier"
         )
-    error_kind = budget.kinds[metric.key]
+    split = evaluation.id_split
+    table = evaluation.results.table
+    gain = evaluation.result(split, "", metric)
+    errors = table.values("errors", split=split, part=f"error={metric.key}")["count"].value
+    ap = table.values("errors", split=split)["ap"].value
     computation = {
-        "value": error_kind.gain,
-        "formula": metric.formula.format(count=error_kind.count, ap=budget.ap or 0),
-        "interval": error_kind.interval,
+        "value": gain.value,
+        "formula": metric.formula.format(count=errors, ap=ap or 0),
+        "interval": gain.interval,
     }
-    file = f"artifacts/evaluation/{report.run}.json"
-    return _explanation(report, metric, computation, [report.settings.id_split], [file])
+    file = _long_table(evaluation)
+    return _explanation(evaluation, metric, computation, [split], [file])
 
 
 def _of_id_images(
-    project: Project, report: Evaluation, method: str, metric: Metric
+    project: Project, evaluation: StoredEvaluation, method: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on the ID split."""
-    method = evaluated_method(report, method)
-    method_results = report.methods[method]
-    results = method_results.misclassification
-    if metric.group == "costs":
-        results = method_results.costs
+    method = evaluated_method(evaluation, method)
+    splits = [evaluation.id_split]
+    values = evaluation.results.table.values(metric.group, split=evaluation.id_split, method=method)
     computation = {
-        "value": results.values[metric.key],
-        "formula": _fill(metric.formula, results.values),
-        "interval": results.intervals.get(metric.key),
-        "no_interval": results.no_interval.get(metric.key, ""),
-        **_of_method(project, report, method),
+        **_value_with_interval(values[metric.key]),
+        "formula": _fill(metric.formula, _numbers(values)),
+        **_of_method(project, evaluation, method),
     }
-    splits = [report.settings.id_split]
     files = [
-        f"artifacts/metrics/{report.run}/methods.json",
-        *_method_files(report, method, splits),
+        f"artifacts/metrics/{evaluation.run}/methods.json",
+        *_method_files(evaluation, method, splits),
     ]
-    return _explanation(report, metric, computation, splits, files)
+    return _explanation(evaluation, metric, computation, splits, files)
 
 
-def _of_split_counts(report: Evaluation, split: str, metric: Metric) -> dict[str, Any]:
+def _of_split_counts(evaluation: StoredEvaluation, split: str, metric: Metric) -> dict[str, Any]:
     """A metric of the run on an OOD split, whatever the method."""
-    counts = report.splits[split]
+    counts = evaluation.results.table.values("split", split=split)
     computation = {
-        "value": counts.no_detection,
-        "formula": _fill(metric.formula, vars(counts)),
+        "value": counts[metric.key].value,
+        "formula": _fill(metric.formula, _numbers(counts)),
     }
-    file = f"artifacts/evaluation/{report.run}.json"
-    return _explanation(report, metric, computation, [split], [file])
+    return _explanation(evaluation, metric, computation, [split], [_long_table(evaluation)])
 
 
 def _of_split(
-    project: Project, report: Evaluation, method: str, split: str, metric: Metric
+    project: Project, evaluation: StoredEvaluation, method: str, split: str, metric: Metric
 ) -> dict[str, Any]:
     """A metric of a method on an OOD split."""
-    run = report.run
-    id_split = report.settings.id_split
-    method = evaluated_method(report, method)
-    method_results = report.methods[method]
-    if split not in method_results.splits:
+    run = evaluation.run
+    id_split = evaluation.id_split
+    method = evaluated_method(evaluation, method)
+    if split == id_split:
         raise ParameterError(
             f"{split!r} is the ID split, which OOD splits are compared with: name an OOD split"
         )
-    results = method_results.splits[split]
     group = GROUPS[metric.group]
-    values = results.of_group(metric.group)
+    table = evaluation.results.table
+    values = table.values(metric.group, split=split, method=method)
     if metric.key not in values:
         raise ParameterError(f"{metric.name} was not evaluated for {run} on {split}: {group.needs}")
     against_best = None
-    best = results.against_best.get(metric.name)
+    best = table.from_best(split, method).get(metric.name)
     if best and best.best != method:
-        against_best = vars(best)
+        why_none = best.no_interval if best.p is None else ""
+        against_best = {"best": best.best, "interval": best.interval, "p": best.p}
+        against_best["why_none"] = why_none
     computation = {
-        "value": results.value(metric),
-        "formula": _fill(metric.formula, values),
-        "interval": results.interval(metric),
-        "no_interval": results.why_no_interval(metric),
+        **_value_with_interval(values[metric.key]),
+        "formula": _fill(metric.formula, _numbers(values)),
         "against_best": against_best,
-        **_of_method(project, report, method),
+        **_of_method(project, evaluation, method),
     }
-    roles = RunFiles(run, report.benchmark, project.artifacts).roles
+    roles = RunFiles(run, evaluation.description.benchmark, project.artifacts).roles
     scored_splits = dict.fromkeys([split, id_split, *group.read_splits(roles, split)])
     files = [
         f"artifacts/metrics/{run}/{split}/{method}.json",
-        *_method_files(report, method, scored_splits),
+        *_method_files(evaluation, method, scored_splits),
     ]
-    return _explanation(report, metric, computation, [id_split, split], files)
+    return _explanation(evaluation, metric, computation, [id_split, split], files)
 
 
-def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, Any]:
+def _value_with_interval(result: Result) -> dict[str, Any]:
+    """A value, its interval, and why it has none."""
+    return {
+        "value": result.value,
+        "interval": result.interval,
+        "no_interval": result.no_interval,
+    }
+
+
+def _numbers(values: Results) -> dict[str, Any]:
+    """Values by their keys, without their intervals."""
+    return {key: result.value for key, result in values.items()}
+
+
+def _long_table(evaluation: StoredEvaluation) -> str:
+    """The file of all values of a run."""
+    return f"artifacts/results/{evaluation.run}.parquet"
+
+
+def _of_method(project: Project, evaluation: StoredEvaluation, method: str) -> dict[str, Any]:
     """A method's threshold, its parameters, and the regions that it was fitted on."""
-    results = report.methods[method]
-    fitted = results.fitted
-    file = f"{report.run}/methods/{method}/threshold.json"
+    fitted = evaluation.description.fitted[method]
+    of_tau = evaluation.results.table.values("threshold", method=method)
+    file = f"{evaluation.run}/methods/{method}/threshold.json"
     tau = stored_tau(inside(project.artifacts / "evaluation", file))
     return {
         "tau": {
             **tau.model_dump(),
-            "id_regions_kept": results.id_regions_kept,
-            "id_regions": results.id_regions,
+            "id_regions_kept": of_tau["id_regions_kept"].value,
+            "id_regions": of_tau["id_regions"].value,
         },
         "method": {"name": fitted.name, "params": fitted.params},
         "remarks": fitted.remarks,
@@ -208,18 +216,15 @@ def _of_method(project: Project, report: Evaluation, method: str) -> dict[str, A
     }
 
 
-def _method_files(report: Evaluation, method: str, splits: Iterable[str]) -> list[str]:
-    """The evaluation, and the files that a method's metrics on some splits are computed from."""
-    scores = [f"artifacts/scores/{report.run}/{method}/{split}.parquet" for split in splits]
-    return [
-        f"artifacts/evaluation/{report.run}.json",
-        *scores,
-        f"artifacts/fitted/{report.run}/{method}/",
-    ]
+def _method_files(evaluation: StoredEvaluation, method: str, splits: Iterable[str]) -> list[str]:
+    """The long table, and the files that a method's metrics on some splits are computed from."""
+    run = evaluation.run
+    scores = [f"artifacts/scores/{run}/{method}/{split}.parquet" for split in splits]
+    return [_long_table(evaluation), *scores, f"artifacts/fitted/{run}/{method}/"]
 
 
 def _explanation(
-    report: Evaluation,
+    evaluation: StoredEvaluation,
     metric: Metric,
     computation: dict[str, Any],
     splits: list[str],
@@ -228,24 +233,24 @@ def _explanation(
     """Everything about a value.
 
     Args:
-        report: The evaluation that has it.
+        evaluation: The evaluation that has it.
         metric: Its definition.
         computation: The value, its formula with the counts, and what is known of its method.
         splits: The splits that it was computed on.
         files: The files that it is stored in and was computed from.
     """
-    run = report.run
-    settings = report.settings
+    run = evaluation.run
+    description = evaluation.description
+    settings = description.settings
     stages = ["evaluate", "fit", f"infer@{run}", "curate"]
     if "tau" in computation:  # a metric of a method
         stages.insert(1, "score")
     columns_by_split = {}
     for split in splits:
-        counts = report.splits[split]
-        values = {}
-        for column in SPLIT_COLUMNS:
-            values[column] = getattr(counts, column)
-        columns_by_split[split] = values
+        counts = evaluation.results.table.values("split", split=split)
+        columns: dict[str, Any] = {name: counts[name].value for name in SPLIT_COUNTS}
+        columns["inputs"] = description.inputs[split]
+        columns_by_split[split] = columns
     return {
         "metric": metric.name,
         "meaning": metric.meaning,
@@ -253,8 +258,11 @@ def _explanation(
         "source": metric.source,
         "protocol": settings.protocol,
         "iou": settings.iou,
-        "t*": {"threshold": report.threshold, "rule": report.threshold_rule},
-        "detector": report.detector,
+        "t*": {
+            "threshold": evaluation.results.detector["threshold"],
+            "rule": description.threshold_rule,
+        },
+        "detector": description.detector,
         "replicates": settings.replicates,
         **computation,
         "splits": columns_by_split,
@@ -262,7 +270,7 @@ def _explanation(
             *files,
             f"artifacts/thresholds/{run}.json",
             *(f"artifacts/regions/{run}/{split}/" for split in splits),
-            *(f"artifacts/splits/{report.benchmark}/{split}/" for split in splits),
+            *(f"artifacts/splits/{description.benchmark}/{split}/" for split in splits),
         ],
         "stages": stages,
     }
