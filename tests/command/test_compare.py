@@ -17,6 +17,7 @@ from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.paired import StoredEvaluation, compare
+from farther.evaluation.results import read_evaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
@@ -286,7 +287,8 @@ def test_regions_and_scores_are_not_read(copy, finished, capsys):
 def test_replicates_are_those_of_the_evaluation(finished):
     evaluation = StoredEvaluation(finished / "artifacts", RUN)
     values = evaluation.replicates("energy", SPLIT).metrics
-    stored = evaluation.report.methods["energy"].splits[SPLIT]
+    report = read_evaluation(finished / f"artifacts/evaluation/{RUN}.json")
+    stored = report.methods["energy"].splits[SPLIT]
     for name in ("auroc", "fpr95", "nose", "r_u"):
         of_group = stored.groups[METRICS[name].group]
         interval = bootstrap.interval(
@@ -336,14 +338,15 @@ def history(copy, worst):
     """A project with a commit, its outputs in DVC's cache, and another evaluation in its files."""
     names = [
         f"artifacts/evaluation/{RUN}",
-        f"artifacts/evaluation/{RUN}.json",
+        f"artifacts/results/{RUN}.json",
+        f"artifacts/results/{RUN}.parquet",
         f"artifacts/metrics/{RUN}",
     ]
     shutil.copytree(copy / "artifacts", copy / "changed")
     for name in names:
         put(worst / name, copy / name)
     git(copy, "init", "--quiet")
-    stage = {"cmd": "true", "outs": names[:2]}
+    stage = {"cmd": "true", "outs": names[:3]}
     (copy / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"all": stage}}))
     dvc("init", "-q", folder=copy)
     dvc("commit", "-q", "--force", folder=copy)

@@ -13,6 +13,7 @@ from farther.command import main
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.long_table import read_long_table
 from farther.evaluation.paired import StoredEvaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
@@ -20,6 +21,7 @@ from farther.metrics.statistics import bootstrap
 from farther.naming.registry import build
 from farther.scoring.inputs import FitSection
 from farther.tables import Regions
+from farther.tables.parquet import write_parquet
 
 REPLICATES = 199
 
@@ -140,9 +142,9 @@ def test_differences_are_of_the_same_draws_of_images(project, capsys):
 def test_replicates_of_the_detector_have_the_interval_of_the_evaluation(project):
     evaluation = StoredEvaluation(project / "artifacts", "r")
     replicates = evaluation.detector_replicates().metrics
-    for name, key in (("map", "ap"), ("map50", "ap50")):
-        stored = evaluation.report.closed_set.intervals[key]
-        assert bootstrap.interval(replicates[name]) == pytest.approx(stored)
+    for name in ("map", "map50"):
+        stored = evaluation.result(evaluation.id_split, "", METRICS[name])
+        assert bootstrap.interval(replicates[name]) == pytest.approx(stored.interval)
     assert "accuracy" not in replicates
 
 
@@ -150,8 +152,8 @@ def test_methods_and_metrics_are_chosen_by_any_of_their_names(project, capsys):
     asked = ["--method", "TWO", "--metric", "r-u", "--split", "far", "--all"]
     (row,) = compared(capsys, "r", "same", *asked)["metrics"]
     assert (row["split"], row["method"], row["metric"]) == ("far", "two", "r_u")
-    stored = StoredEvaluation(project / "artifacts", "r").report.methods["two"].splits["far"]
-    assert row["a"] == row["b"] == stored.value(METRICS["r_u"])
+    stored = StoredEvaluation(project / "artifacts", "r").result("far", "two", METRICS["r_u"])
+    assert row["a"] == row["b"] == stored.value
 
 
 def test_the_table_and_markdown_name_both_runs_and_t_star(project, capsys):
@@ -246,7 +248,7 @@ def test_one_run_is_not_enough(project, capsys):
 
 
 def test_runs_of_two_benchmarks_are_refused(project, capsys):
-    file = project / "artifacts/evaluation/same.json"
+    file = project / "artifacts/results/same.json"
     rewrite(file, benchmark="other")
     error = refused(capsys, "r", "same")
     assert "r is a run on benchmark 'b', same on 'other'" in error
@@ -301,6 +303,28 @@ def test_an_unknown_metric_brings_the_nearest_one_that_is_compared(project, caps
 
 
 def test_a_run_that_is_not_evaluated_brings_the_command_that_does_it(project, capsys):
-    (project / "artifacts/evaluation/same.json").unlink()
+    (project / "artifacts/results/same.json").unlink()
     error = refused(capsys, "r", "same")
     assert "same was not evaluated yet: run `farther repro evaluate`" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "--runs", "r", "fewer", "--metric", "r_u", "--split", "far", "--all"],
+        ["compare", "--methods", "one", "two", "--run", "r", "--metric", "r_u", "--all"],
+        ["explain", "number", "r", "one", "far", "r_u"],
+    ],
+)
+def test_a_value_of_the_long_table_is_the_one_that_is_printed(project, capsys, arguments):
+    evaluate(project, "fewer")
+    assert main(arguments) == 0
+    assert "0.4321" not in capsys.readouterr().out
+
+    file = project / "artifacts/results/r.parquet"
+    table = read_long_table(file)
+    is_changed = (pl.col("metric") == "r_u") & (pl.col("method") == "one")
+    value = pl.when(is_changed).then(0.4321).otherwise("value")
+    write_parquet(table.with_columns(value=value), file)
+    assert main(arguments) == 0
+    assert "0.4321" in capsys.readouterr().out

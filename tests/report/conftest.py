@@ -29,7 +29,7 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import Evaluation, read_evaluation, write_results
+from farther.evaluation.results import Evaluation, read_evaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.write import write_values
 from farther.report import build
@@ -346,7 +346,8 @@ def write_evaluation(root: Path, evaluation: Evaluation) -> None:
 
 def add_proposals(root: Path) -> None:
     """Gives `pets-later` results of proposals."""
-    write_results(RunFiles("pets-later", "pets", root / "artifacts").recovered, recovered_run())
+    files = RunFiles("pets-later", "pets", root / "artifacts")
+    write_values(files, read_evaluation(files.evaluation), recovered_run())
 
 
 class WithCats(Project):

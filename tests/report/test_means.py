@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.report.means import table
 from farther.report.results import read_runs
@@ -46,7 +47,7 @@ def test_the_dagger_is_that_of_the_split_where_a_distance_has_one(run, evaluated
 
 def test_runs_of_one_title_share_rows_unless_they_have_a_distance_in_common(run, evaluated):
     def only(distance: str):
-        evaluation = run.evaluation.model_copy(deep=True)
+        evaluation = read_evaluation(run.results.files.evaluation)
         for method in evaluation.methods.values():
             method.means = {distance: method.means[distance]}
         results = StoredResults.of(evaluation)

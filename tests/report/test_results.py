@@ -5,9 +5,7 @@ import shutil
 import pytest
 from tests.support.messages import OUTSIDE
 
-from farther import report
 from farther.errors import DataError, ParameterError
-from farther.evaluation import stored_results
 from farther.report.results import read_runs
 from farther.tables.documents import write_json
 
@@ -57,18 +55,3 @@ def test_a_run_name_that_leaves_the_folder_is_refused(params, tmp_path):
     params["detectors"] = {"../elsewhere": params["detectors"]["pets-net"]}
     with pytest.raises(DataError, match=OUTSIDE):
         read_runs(params, tmp_path)
-
-
-def test_what_summary_prints_needs_no_details_of_the_evaluation(evaluated, params, monkeypatch):
-    def refuse(file):
-        raise AssertionError(f"{file} was parsed")
-
-    monkeypatch.setattr(stored_results, "read_evaluation", refuse)
-    project = evaluated
-    runs = [run for run in read_runs(params, project / "artifacts") if run.is_evaluated]
-    assert report.headline(params, project, runs)
-    assert "AUROC" in report.overview(params, project, runs)
-    assert "mAP50" in report.summary(params, project)
-    assert report.summary_data(params, project)[0]["values"]
-    with pytest.raises(AssertionError, match="was parsed"):
-        _ = runs[0].evaluation

@@ -65,7 +65,7 @@ def test_without_an_error_budget_there_is_nothing_to_draw(make_run):
 
 
 def test_a_metric_without_a_value_has_no_chart(run):
-    evaluation = run.evaluation.model_copy(deep=True)
+    evaluation = read_evaluation(run.results.files.evaluation)
     for split in evaluation.methods["msp"].splits.values():
         for error in split.error_budget.values():
             error.values["ap_u"] = None

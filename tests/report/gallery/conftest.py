@@ -129,11 +129,11 @@ class Project:
         self.root, self.artifacts = root, root / "artifacts"
         self.roots = {"photos": root / "my photos"}
         splits = tuple(OodTestSplit(name, "photos", "near") for name in SPLITS)
-        evaluation = evaluation_of(
+        self.evaluation = evaluation_of(
             methods={method: {} for method in METHODS},
             splits={split.name: {} for split in splits},
         )
-        results = StoredResults.of(evaluation)
+        results = StoredResults.of(self.evaluation)
         self.run = Run("net", "zoo", "yolo", "w", splits, results)
 
     def make(self) -> None:
@@ -218,7 +218,7 @@ class Project:
             kind="rpn", threshold=0.5, alarms=0.2, proposals=1, splits={}, distances={}
         )
         recovered = RecoveredRun(asked_alarms=0.2, iou=0.5, sources={"boxes": source})
-        results = StoredResults.of(self.run.evaluation, recovered)
+        results = StoredResults.of(self.evaluation, recovered)
         self.run = replace(self.run, results=results)
 
     def add_swapped(self) -> Run:

@@ -138,7 +138,7 @@ def test_boxes_are_parts_of_the_image(project):
 
 
 def test_detections_below_the_operating_threshold_are_not_there(project):
-    evaluation = project.run.evaluation.model_copy(update={"threshold": 0.72})
+    evaluation = project.evaluation.model_copy(update={"threshold": 0.72})
     data, _ = data_of(
         project, "wild", run=replace(project.run, results=StoredResults.of(evaluation))
     )

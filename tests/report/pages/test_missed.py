@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from tests.support.evaluations import recovered_run, with_proposals
 
+from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
 from farther.report.charts import error_budget
@@ -32,7 +33,10 @@ def run(evaluated, params):
 
 def with_recovered(run, recovered):
     """The run with results of proposals."""
-    return replace(run, results=StoredResults.of(run.evaluation, recovered))
+    evaluation = read_evaluation(run.results.files.evaluation)
+    results = StoredResults.of(evaluation, recovered)
+    results.files = run.results.files
+    return replace(run, results=results)
 
 
 def test_what_proposals_cover_is_a_part_of_what_is_missed(run, evaluated):
@@ -80,11 +84,15 @@ def test_missed_in_the_sentence_is_the_sum_of_the_grey_parts_of_the_chart(run, e
 
 def test_the_error_budget_has_what_they_find_in_its_own_row(run):
     budget = error_budget.unknown_errors(run, "photos_near", "msp")
-    without = run.details("photos_near", "msp").error_budget
+    stored = read_evaluation(run.results.files.evaluation)
+    without = stored.methods["msp"].splits["photos_near"].error_budget
     # All missed objects remain in the row of missed ones.
-    assert budget == {**without, COVERED_KIND: with_proposals().error_budget[PROPOSED]}
-    for value in ("count", "r_u"):
-        assert budget[COVERED_KIND].values[value] < budget["missed"].values[value]
+    expected = {**without, COVERED_KIND: with_proposals().error_budget[PROPOSED]}
+    assert budget.keys() == expected.keys()
+    for kind, errors in budget.items():
+        assert {key: result.value for key, result in errors.items()} == expected[kind].values
+    for key in ("count", "r_u"):
+        assert budget[COVERED_KIND][key].value < budget["missed"][key].value
     rows = [row[0][0] for row in error_budget.listing(run, "msp").rows]
     assert rows == list(error_budget.ORDER)
     _, unknown = error_budget.overview([(run, "msp")]).charts
@@ -109,9 +117,10 @@ def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
         "(the highest of 2 pairs of run and distance; the lowest: 0%), at 0.22 false alarms per ID "
         "image; 25% [10, 40] have neither a detection nor a proposal."
     )
-    (name, source), *_ = run.recovered.sources.items()
+    recovered = recovered_run()
+    (name, source), *_ = recovered.sources.items()
     nothing = source.model_copy(update={"distances": {"far": source.distances["far"]}})
-    recovered = run.recovered.model_copy(update={"sources": {name: nothing}})
+    recovered = recovered.model_copy(update={"sources": {name: nothing}})
     message = content([(with_recovered(run, recovered), "msp")], {run.name: NO_LINKS})["message"]
     assert message == "Proposals cover none of the unknown objects that the detectors miss."
     assert content([], {})["message"] == ""

@@ -7,7 +7,6 @@ import pytest
 from tests.report.papers.conftest import ROOT, GivenTables, rows_by_table, texts_of
 
 from farther import methods
-from farther.evaluation.long_table import long_table
 from farther.params import parse
 from farther.report.papers.frames import Sources, results_of_run
 from farther.report.papers.layout import read_paper
@@ -47,7 +46,7 @@ def nine_benchmarks(make_run):
         sources = Sources(runs, {"benchmarks": benchmarks}, ROOT, {}, seeds)
         frames = []
         for position, run in enumerate(runs):
-            table = long_table(run.evaluation).with_columns(run=pl.lit(run.name))
+            table = run.results.table.frame.with_columns(run=pl.lit(run.name))
             frames.append(results_of_run(run, table, sources, position))
         layout = read_paper("openood").tables[0]
         listings = render(layout, GivenTables(pl.concat(frames), sources)).listings
@@ -118,7 +117,7 @@ def test_mcd_is_a_printed_row_only(nine_benchmarks):
 
 def test_openood_has_rows_of_their_own_for_each_network(sources):
     run = sources.runs[0]
-    table = long_table(run.evaluation)
+    table = run.results.table.frame
     other = replace(run, name="pets-mixup", title="mixup")
     frames = [
         results_of_run(run, table, sources, 0),

@@ -12,8 +12,7 @@ from tests.support.evaluations import evaluation_of
 
 from farther.evaluation import image_uncertainties
 from farther.evaluation.files import RunFiles
-from farther.evaluation.long_table import long_table
-from farther.evaluation.results import MetricValues
+from farther.evaluation.results import MetricValues, read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.report.papers.frames import Sources, results_of_run
 from farther.report.papers.layout import read_paper
@@ -102,7 +101,7 @@ def test_printed_values_have_the_rows_and_columns_of_the_runs(sources):
     assert counts["Table 5"] == 24 * 2
 
     of_repository = replace(sources, root=ROOT)
-    frame = results_of_run(sources.runs[0], long_table(sources.runs[0].evaluation), sources)
+    frame = results_of_run(sources.runs[0], sources.runs[0].results.table.frame, sources)
     listings = render(layouts["Table 5"], GivenTables(frame, of_repository)).listings
     rows = texts_of(listings[-1].listing)
     assert len(rows) == 12
@@ -118,10 +117,11 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
         made[title] = MetricValues(values={"top-3": number / 20})
     made["box entropy"].intervals["top-3"] = (0.25, 0.5)
     first = sources.runs[0]
-    aware = first.evaluation.self_awareness.model_copy(update={"uncertainties": made})
-    evaluation = evaluation_of(self_awareness=aware, splits=first.evaluation.splits)
+    stored = read_evaluation(first.results.files.evaluation)
+    aware = stored.self_awareness.model_copy(update={"uncertainties": made})
+    evaluation = evaluation_of(self_awareness=aware, splits=stored.splits)
     run = replace(first, results=StoredResults.of(evaluation))
-    frame = results_of_run(run, long_table(evaluation), sources)
+    frame = results_of_run(run, run.results.table.frame, sources)
 
     tables = GivenTables(frame, Sources([run], sources.params, sources.root))
     found = {}

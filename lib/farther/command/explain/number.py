@@ -84,8 +84,7 @@ def _of_detector(evaluation: StoredEvaluation, metric: Metric) -> dict[str, Any]
     split = "" if metric.name == "threshold" else evaluation.id_split
     texts = {"threshold_rule": evaluation.description.threshold_rule}
     computation = {
-        **_value_with_interval(evaluation.result(split, "", metric)),
-        "formula": _fill(metric.formula, texts),
+        **_computed(evaluation.result(split, "", metric), _fill(metric.formula, texts)),
     }
     file = f"artifacts/metrics/{evaluation.run}/detector.json"
     return _explanation(evaluation, metric, computation, [evaluation.id_split], [file])
@@ -120,8 +119,7 @@ def _of_id_images(
     splits = [evaluation.id_split]
     values = evaluation.results.table.values(metric.group, split=evaluation.id_split, method=method)
     computation = {
-        **_value_with_interval(values[metric.key]),
-        "formula": _fill(metric.formula, _numbers(values)),
+        **_computed(values[metric.key], _fill(metric.formula, _numbers(values))),
         **_of_method(project, evaluation, method),
     }
     files = [
@@ -164,8 +162,7 @@ def _of_split(
         against_best = {"best": best.best, "interval": best.interval, "p": best.p}
         against_best["why_none"] = why_none
     computation = {
-        **_value_with_interval(values[metric.key]),
-        "formula": _fill(metric.formula, _numbers(values)),
+        **_computed(values[metric.key], _fill(metric.formula, _numbers(values))),
         "against_best": against_best,
         **_of_method(project, evaluation, method),
     }
@@ -178,10 +175,11 @@ def _of_split(
     return _explanation(evaluation, metric, computation, [id_split, split], files)
 
 
-def _value_with_interval(result: Result) -> dict[str, Any]:
-    """A value, its interval, and why it has none."""
+def _computed(result: Result, formula: str) -> dict[str, Any]:
+    """A value, its formula with the counts, its interval, and why it has none."""
     return {
         "value": result.value,
+        "formula": formula,
         "interval": result.interval,
         "no_interval": result.no_interval,
     }
