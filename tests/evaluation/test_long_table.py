@@ -53,6 +53,7 @@ def test_a_metric_of_a_method_on_a_split_has_value_interval_images_and_unit(run)
         "low": low,
         "high": high,
         "no_interval": "",
+        "p": None,
         "n": 2,  # of three images, two show unknown objects
         "unit": "fraction",
     }
@@ -191,6 +192,7 @@ def test_a_method_is_compared_with_the_best_of_its_split(run):
             for name, difference in of_split.against_best.items():
                 assert differences[name].best == difference.best
                 assert differences[name].interval == difference.interval
+                assert differences[name].p == difference.p
                 no_test = difference.interval is None and difference.p != 1
                 assert differences[name].is_significant == (
                     no_test or not not_significant(difference.interval, difference.p)
@@ -201,7 +203,7 @@ def test_a_clone_without_the_table_has_the_values_of_the_files_of_metrics(run, t
     files, _, frame = run
     shutil.copytree(files.metrics, tmp_path / "metrics/r")
     cloned = StoredResults(RunFiles("r", files.benchmark, tmp_path))
-    assert cloned.description is cloned.evaluation is None
+    assert cloned.description is None
     whole = LongTable(frame)
     assert cloned.table.methods == sorted(whole.methods)
     of_clone = cloned.table.values("ood", split="far", method="msp")["auroc"]

@@ -71,17 +71,17 @@ def project(evaluated, tmp_path, params, monkeypatch):
 
 def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, params):
     run = read_runs(params, project.artifacts)[0]
-    near, far = (run.details(split, "msp") for split in ("photos_near", "photos_far"))
+    near = run.group("photos_near", "msp", "flagged")
+    far = run.group("photos_far", "msp", "flagged")
     # One of the two detections in near photos lies below τ, and the one in far photos; see
     # conftest.PHOTOS.
-    assert (near.of_group("flagged"), far.of_group("flagged")) == (
-        {"regions": 2, "share": 0.5},
-        {"regions": 1, "share": 1},
-    )
-    low, high = near.groups["flagged"].intervals["share"]
+    assert {key: result.value for key, result in near.items()} == {"regions": 2, "share": 0.5}
+    assert {key: result.value for key, result in far.items()} == {"regions": 1, "share": 1}
+    low, high = near["share"].interval
     assert 0 <= low <= 0.5 <= high <= 1
-    assert near.against_best["flagged_share"].best in run.methods
-    assert run.method("msp").means["near"].values["flagged_share"] == 0.5
+    from_best = run.results.table.from_best("photos_near", "msp")
+    assert from_best["flagged_share"].best in run.methods
+    assert run.mean("near", "msp", METRICS["flagged_share"]).value == 0.5
 
     table = next(table for table in further_tables(run) if table.name == "pets-net-flagged")
     cells = table.cells.filter(method="msp").select("split_title", "text").iter_rows()

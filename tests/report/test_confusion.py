@@ -42,9 +42,9 @@ def test_unknown_objects_add_up_to_the_outcomes_of_the_evaluation(run, evaluated
         outcomes: Counter[str] = Counter()
         expected: Counter[tuple[str, str]] = Counter()
         for split in run.splits:
-            values = run.details(split.name, method).of_group("open_set")
+            values = run.group(split.name, method, "open_set")
             for name in ("tp_u", "fn_misclassified", "fn_missed"):
-                outcomes[name] += int(values.get(name) or 0)
+                outcomes[name] += int(values[name].value or 0)
             objects = ObjectOutcomes.read(files.object_outcomes(method, split.name)).frame
             regions = Regions.read(files.regions(split.name))
             keys = zip(regions.image_id, regions.region_id, strict=True)

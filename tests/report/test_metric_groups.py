@@ -27,7 +27,7 @@ def test_false_alarms_are_the_id_test_detections_below_the_threshold_per_image(r
     assert cells(table, "id_flagged") == {"ID test images": "5.0"}
     assert cells(table, "map50") == {"ID test images": "100.0"}
     assert table.counts == {"ID test images": "20 detections, 20 images"}
-    low, high = run.method("msp").costs.intervals["false_alarms"]
+    low, high = run.group(run.id_split, "msp", "costs")["false_alarms"].interval
     assert 0 <= low <= 0.05 <= high
     alarms = table.cells.filter(metric="false_alarms", method="msp").row(0, named=True)
     assert alarms["interval"] == f"[{low:.3f}, {high:.3f}]"
@@ -42,10 +42,9 @@ def test_numbers_of_objects_are_not_printed_in_per_cent(run):
 
 
 def test_groups_without_values_have_no_table(run):
-    splits = run.method("msp").splits.values()
     with_values = set()
     for group in GROUPS.values():
-        has_values = any(split.of_group(group.name) for split in splits)
+        has_values = any(run.group(split.name, "msp", group.name) for split in run.splits)
         if group.table is not None and has_values:
             with_values.add(f"pets-net-{group.table.name}")
     names = {table.name for table in further_tables(run)}

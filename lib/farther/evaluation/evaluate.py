@@ -18,12 +18,12 @@ Outputs, below the artifacts folder:
         metrics over τ and over t*
     plots/<run>/wilderness.csv, reliability.csv
     results/<run>.parquet
-        the long table of all values (`farther.evaluation.long_table`), which the files of metrics
-        are selections of
+        the long table of all values (`farther.evaluation.long_table`), which files of metrics,
+        reports and commands are selections of
     results/<run>.json
-        how the run was evaluated: settings, methods, hashes; no value
+        how the run was evaluated: settings, methods, hashes; and its curves and histograms
     evaluation/<run>.json
-        everything, with counts, parameters, intervals and hashes
+        both in one file, nested; no stage or command reads it
     evaluation/<run>/
         stored results and replicates of each method
 

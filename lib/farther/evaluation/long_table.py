@@ -89,7 +89,7 @@ from farther.evaluation.results import (
 )
 from farther.evaluation.self_aware_run import ALL_OOD
 from farther.evaluation.with_proposals import MethodWithProposals
-from farther.metrics.catalogue import METRICS, Metric
+from farther.metrics.catalogue import METRICS, PREFIXES, Metric
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.writing import write_aside
 
@@ -107,11 +107,6 @@ SCHEMA: dict[str, type[pl.DataType]] = {
     "p": pl.Float64,
     "n": pl.Int64,
     "unit": pl.String,
-}
-
-#: Group → key of a value → its metric, of the metrics that have another name.
-_METRIC_BY_KEY: dict[tuple[str, str], Metric] = {
-    (metric.group, metric.key): metric for metric in METRICS.values()
 }
 
 #: Values of the table that the catalogue does not have and papers' tables do.
@@ -182,7 +177,7 @@ class ResultRows:
             images: Number of images that the value is of; those of the split by default.
             unit: Its unit; that of the metric by default.
         """
-        metric = _METRIC_BY_KEY.get((group, key))
+        metric = _metric_of(group, key)
         low, high = interval or (None, None)
         if images is None and split in self._evaluation.splits and not part:
             images = self._evaluation.splits[split].images
@@ -692,6 +687,15 @@ class ResultRows:
             method=method,
             part=f"{part}, regions=detections",
         )
+
+
+def _metric_of(group: str, key: str) -> Metric | None:
+    """The metric of a value; None where the catalogue has none."""
+    for name in (f"{PREFIXES.get(group, '')}{key}", key):
+        metric = METRICS.get(name)
+        if metric is not None and metric.group == group:
+            return metric
+    return None
 
 
 def _metric_name(metric: Metric | None, group: str, key: str) -> str:

@@ -22,7 +22,7 @@ Below the artifacts folder:
     metrics/<run>/, plots/<kind>/<run>.csv, evaluation/<run>.json, evaluation/<run>/
         see `farther.evaluation.evaluate`
     results/<run>.parquet, results/<run>.json
-        all values (`farther.evaluation.long_table`), and how they were evaluated
+        all values (`farther.evaluation.long_table`); how they were evaluated, and curves
     evaluation/<run>/methods/<method>/threshold.json
         a method's threshold τ
     choices/<run>.json

@@ -1,7 +1,8 @@
 """The typed content of `evaluation/<run>.json`.
 
-The stage `evaluate` writes it, reports and commands read it. Values are fractions, None where they
-are not defined. The keys of maps are names of metrics, methods, splits or classes.
+The stage `evaluate` computes it, and makes `results/<run>.parquet` and `results/<run>.json` of it,
+which reports and commands read. Values are fractions, None where they are not defined. The keys of
+maps are names of metrics, methods, splits or classes.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def test_the_confusion_of_the_paper_has_a_chart_for_known_and_one_for_unknown_cl
     run = make_run(
         {},
         {
-            "closed_set": {"per_class": {"cat": {}, "dog": {}}},
+            "closed_set": {"per_class": {"cat": {"objects": 9}, "dog": {"objects": 12}}},
             "wilderness": {"confusion": CONFUSED},
         },
     )

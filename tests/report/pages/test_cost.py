@@ -58,9 +58,16 @@ def sources_of(run):
     ]
 
 
+def run_with(gains):
+    """A run with three methods and their gains."""
+    names = ("knn", "odin", "confidence")
+    sections = {"methods": {name: {} for name in names}, "gains": gains}
+    return run_of({name: {} for name in names}, sections)
+
+
 @pytest.fixture
 def run():
-    return run_of({"knn": {}, "odin": {}, "confidence": {}}, {"gains": GAINS})
+    return run_with(GAINS)
 
 
 @pytest.fixture
@@ -98,10 +105,7 @@ def test_the_page_begins_with_the_runs_where_methods_are_significantly_better(ru
         "confidence, which costs nothing."
     )
     gains = {**GAINS["methods"], "knn": {"auroc": {**KNN_GAIN, "gain_interval": (0.01, 0.05)}}}
-    better = run_of(
-        {"knn": {}, "odin": {}, "confidence": {}},
-        {"gains": {"baseline": "confidence", "methods": gains}},
-    )
+    better = run_with({"baseline": "confidence", "methods": gains})
     assert cost.content([better], COST, TIMES)["message"] == (
         "A significantly higher AUROC than the detector's confidence in every run that they apply "
         "to: kNN (1 run)."
