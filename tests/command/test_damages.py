@@ -510,9 +510,9 @@ DAMAGED_OUTPUTS: dict[str, tuple[Callable[[], None], str, dict[str, str]]] = {
     ),
     "no proposals": (removed("artifacts/recovered/theirs"), "evaluate", {}),
     "half an evaluation": (
-        half("artifacts/evaluation/theirs.json"),
+        half("artifacts/results/theirs.json"),
         "evaluate",
-        {"report": "artifacts/evaluation/theirs.json: row"},
+        {"report": "artifacts/results/theirs.json: row"},
     ),
     "half a τ": (half(TAU), "evaluate", {}),
     "no τ": (removed(TAU), "evaluate", {}),

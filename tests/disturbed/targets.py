@@ -219,7 +219,7 @@ RUN = ("artifacts/regions/theirs/**/*", "artifacts/splits/**/*")
 #: Files of an evaluated project that commands and report read, and that other targets do not
 #: damage.
 EVALUATED = (
-    "artifacts/evaluation/*.json", "artifacts/choices/*.json", "artifacts/dials/*.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
+    "artifacts/results/*", "artifacts/choices/*.json", "artifacts/dials/*.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
     "artifacts/thresholds/*", "artifacts/fitted/*/knn/*.json", "artifacts/tables/*/*.json", "artifacts/splits/*/*.json", "artifacts/cost.json", "artifacts/times.json",
     "artifacts/counts/**/*", "artifacts/plots/similarity/**/*",
 )  # fmt: skip

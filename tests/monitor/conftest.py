@@ -17,7 +17,7 @@ from farther.detectors.passes import infer_passes, read_passes
 from farther.detectors.proposal_sources import read_sources, selections
 from farther.detectors.split_inference import infer_splits
 from farther.evaluation.files import RunFiles
-from farther.evaluation.results import write_results
+from farther.evaluation.results import RunDescription, write_results
 from farther.evaluation.threshold import StoredTau
 from farther.images.plan import Plan
 from farther.methods.loading import read_method
@@ -226,7 +226,8 @@ def write_self_awareness(deployed: Deployed, detector: detectors.Detector) -> No
     )
     median = float(np.sort(uncertainty)[len(uncertainty) // 2])
     self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, median)
-    write_results(deployed.files.evaluation, evaluation_of(self_awareness={"detector": self_aware}))
+    evaluation = evaluation_of(self_awareness={"detector": self_aware})
+    write_results(deployed.files.description, RunDescription.of(evaluation))
 
 
 def _discard(_line: str) -> None:
