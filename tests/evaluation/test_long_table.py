@@ -226,3 +226,34 @@ def test_a_damaged_table_is_refused(run, tmp_path):
     with pytest.raises(DataError) as error:
         read_long_table(file)
     assert error.value.file == str(file)
+
+
+def table_with_parts(**value_by_part):
+    """A long table with counts of one metric by their parts."""
+    row = {"run": "r", "split": "far", "method": "msp", "group": "open_set", "metric": "tp_u"}
+    rows = []
+    for part, value in value_by_part.items():
+        rows.append({**row, "part": part, "value": value, "no_interval": "", "unit": "count"})
+    return LongTable(pl.DataFrame(rows, schema=SCHEMA))
+
+
+def test_values_by_a_key_have_names_with_commas_and_no_parts_of_further_keys():
+    table = table_with_parts(
+        **{
+            "category=tench, Tinca tinca": 3,
+            "category=tench, Tinca tinca, class=a=b": 2,
+            "category=fox": 1,
+            "size=small": 4,
+        }
+    )
+
+    def values(key, within=""):
+        by_part = table.by_part("open_set", key, split="far", method="msp", within=within)
+        return {name: results["tp_u"].value for name, results in by_part.items()}
+
+    assert values("category") == {"tench, Tinca tinca": 3, "fox": 1}
+    assert values("class", within="category=tench, Tinca tinca") == {"a=b": 2}
+    assert values("class", within="category=fox") == {}
+    assert table.outer_parts("open_set", "category") == ["tench, Tinca tinca"]
+    assert table.part_keys("open_set") == ["category", "size"]
+    assert table.by_part("open_set", "category", split="near", method="msp") == {}

@@ -794,7 +794,7 @@ class FromBest:
     def is_significant(self) -> bool:
         """Whether its interval leaves out zero; True where nothing is known of it."""
         if self.interval is None:
-            return self.no_interval != NO_DIFFERENCE
+            return self.p != 1
         low, high = self.interval
         return not low <= 0 <= high
 
