@@ -215,7 +215,7 @@ def _read_attributes(files: RunFiles, split: str) -> ImageAttributes:
 
 def _has_outcomes(run: Run, artifacts: Path) -> bool:
     """Whether a run is evaluated, and its detections are on this machine."""
-    if not run.is_evaluated or run.evaluation is None:
+    if not run.is_evaluated or run.description is None:
         return False
     folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
     return all(folder.is_dir() for folder in folders)
