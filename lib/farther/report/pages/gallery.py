@@ -193,7 +193,6 @@ class FilesOfRuns:
                 return False
         return True
 
-
     def _key_of_run(self, run: Run) -> str:
         place = self._site.navigation.place(page_of(run))
         return key_of_run(run, self._results, place)
