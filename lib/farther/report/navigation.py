@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-
 #: Largest number of pages of a folder that each of them links.
 LINKED = 20
 
