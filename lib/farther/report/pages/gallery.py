@@ -123,7 +123,8 @@ def _begin(
 def _write_by_name(name: str) -> WrittenRun:
     """Writes the files of a run, in a process of the pool."""
     assert _of_process is not None
-    folder, navigation, results, names_by_title = _of_process
+    folder, navigation, of_process, names_by_title = _of_process
+    results = of_process.unread()  # what was read of a run is freed with it
     (run,) = [run for run in results.runs if run.name == name]
     site = linked_site(folder, navigation, results, names_by_title)
     return _write_run(site, results, run)
