@@ -6,9 +6,12 @@
 
 PROJECT is a finished demo under git. OUT gets a copy, unless it has one of an earlier call: each
 run that is added has the files of one run of the project, and values that differ from those by up
-to five points. What was inferred is linked, so that 100 runs need 1 GB of disk.
+to five points. What was inferred is linked, and DVC's cache has equal files once, so that 100 runs
+need 2 GB of disk.
 
-Prints seconds, processor seconds and memory of commands that read what is finished.
+Prints seconds, processor seconds and memory of commands that read what is finished, and the sizes
+of the report and of dvc.lock. Before `dvc repro`, `dvc commit --force` records all files as outputs
+of their stages, which is what a run of all stages would have recorded: so nothing has changed.
 """
 
 from __future__ import annotations
@@ -38,13 +41,20 @@ ROOT = Path(__file__).parents[1]
 LISTING = ("cost.json", "times.json")
 #: Largest change of a share.
 JITTER = 0.05
+#: Arguments of Python, in the order of the measurements: those after the report need its pages.
 COMMANDS = {
-    "summary": ("summary",),
-    "summary --all": ("summary", "--all"),
-    "compare": ("compare", "HEAD", "workspace", "--no-test"),
-    "doctor --quick": ("doctor", "--quick"),
-    "doctor": ("doctor",),
+    "report": ("stages/report.py",),
+    "report, again": ("stages/report.py",),
+    "summary": ("-m", "farther", "summary"),
+    "summary --all": ("-m", "farther", "summary", "--all"),
+    "compare": ("-m", "farther", "compare", "HEAD", "workspace"),
+    "compare --runs": ("-m", "farther", "compare", "--runs", "voc-faster_rcnn", "voc-vos"),
+    "doctor --quick": ("-m", "farther", "doctor", "--quick"),
+    "doctor": ("-m", "farther", "doctor"),
+    "dvc repro": ("-m", "dvc", "repro"),
 }
+#: Number of the largest pages whose sizes are printed.
+LARGEST = 6
 
 
 def add_runs(project: Path, source: str, count: int) -> list[str]:
@@ -118,25 +128,53 @@ def add_to_listing(file: Path, source: str, names: Sequence[str]) -> None:
     write_json(file, content)
 
 
-def measure(project: Path, command: Sequence[str]) -> tuple[float, float, float]:
-    """Seconds, processor seconds, and MiB of the largest process so far, of a command."""
+def run(project: Path, arguments: Sequence[str]) -> None:
+    """Runs Python in the project with this checkout's library; ends the program if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    start = time.monotonic()
     process = subprocess.run(
-        [sys.executable, "-m", "farther", *command],
+        [sys.executable, *arguments],
         cwd=project,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
     )
+    is_doctor = "doctor" in arguments  # exits with 1 where it finds a problem
+    if process.returncode > is_doctor:
+        sys.exit(f"{' '.join(arguments)}:\n{process.stdout.decode()[-4000:]}")
+
+
+def measure(project: Path, arguments: Sequence[str]) -> tuple[float, float, float]:
+    """Seconds, processor seconds, and MiB of the largest process so far, of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.monotonic()
+    run(project, arguments)
     seconds = time.monotonic() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if process.returncode > 1:
-        sys.exit(f"{' '.join(command)}:\n{process.stdout.decode()[-4000:]}")
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return seconds, processor, after.ru_maxrss / 1024
+
+
+def record(project: Path) -> None:
+    """Records all files as outputs of their stages, in DVC's cache and in dvc.lock."""
+    if not (project / "artifacts/report").exists():
+        run(project, COMMANDS["report"])
+    run(project, ("-m", "dvc", "commit", "--force"))
+
+
+def print_sizes(project: Path) -> None:
+    """Prints the sizes of the report, its largest pages and dvc.lock, as a table in Markdown."""
+    report = project / "artifacts/report"
+    size_by_file = {}
+    for file in report.rglob("*"):
+        if file.is_file():
+            size_by_file[file] = file.stat().st_size
+    pages = [file for file in size_by_file if file.suffix == ".html"]
+    print("\n| file | kB |\n| --- | ---: |")
+    print(f"| report, {len(size_by_file):,} files | {sum(size_by_file.values()) / 1000:,.0f} |")
+    for file in sorted(pages, key=size_by_file.__getitem__, reverse=True)[:LARGEST]:
+        print(f"| {file.relative_to(report)} | {size_by_file[file] / 1000:,.0f} |")
+    print(f"| dvc.lock | {(project / 'dvc.lock').stat().st_size / 1000:,.0f} |")
 
 
 def main() -> None:
@@ -157,11 +195,15 @@ def main() -> None:
             arguments.project, project, ignore=ignored, symlinks=True, dirs_exist_ok=True
         )
     add_runs(project, arguments.of, arguments.runs)
+    run(project, ("stages/code_digests.py",))
 
     print("| command | seconds | processor seconds | MiB |\n| --- | ---: | ---: | ---: |")
     for name in arguments.commands:
+        if name == "dvc repro":
+            record(project)
         seconds, processor, memory = measure(project, COMMANDS[name])
         print(f"| `{name}` | {seconds:.1f} | {processor:.1f} | {memory:,.0f} |", flush=True)
+    print_sizes(project)
 
 
 if __name__ == "__main__":

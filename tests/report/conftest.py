@@ -327,15 +327,15 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 RESULTS = ("evaluation", "metrics", "outcomes", "regions", "scores")
 
 
-def copy_run(root: Path) -> None:
-    """Gives `pets-later` the results of `pets-net`."""
+def copy_run(root: Path, run: str = "pets-later") -> None:
+    """Gives a run the results of `pets-net`."""
     artifacts = root / "artifacts"
     for name in RESULTS:
-        shutil.copytree(artifacts / name / "pets-net", artifacts / name / "pets-later")
+        shutil.copytree(artifacts / name / "pets-net", artifacts / name / run)
     for file in artifacts.glob("plots/*/pets-net.csv"):
-        shutil.copy(file, file.with_name("pets-later.csv"))
+        shutil.copy(file, file.with_name(f"{run}.csv"))
     evaluation = read_evaluation(artifacts / "evaluation/pets-net.json")
-    copied = evaluation.model_copy(update={"run": "pets-later"})
+    copied = evaluation.model_copy(update={"run": run})
     write_evaluation(root, copied)
 
 

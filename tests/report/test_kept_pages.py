@@ -14,7 +14,7 @@ from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import read_long_table, write_long_table
 from farther.evaluation.results import read_evaluation
 from farther.incremental.keyed import Keyed
-from farther.report import kept_pages, means, power
+from farther.report import kept_pages, means, navigation, power
 from farther.report.charts import vega
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.outcomes import OUTCOMES
@@ -239,6 +239,19 @@ def test_several_processes_write_what_one_does_and_what_they_wrote_is_kept(
     assert Keyed(project / "artifacts/report").file.read_bytes() == record
     report_of(project, params)
     assert rendered == []
+
+
+def test_a_run_beside_many_others_renders_its_own_page_and_that_before_it(
+    project, params, rendered, monkeypatch
+):
+    monkeypatch.setattr(navigation, "LINKED", 2)
+    entry = params["detectors"]["pets-later"]
+    for name in ("pets-third", "pets-fourth"):
+        copy_run(project, name)
+        params["detectors"][name] = entry
+        rendered.clear()
+        report_of(project, params)
+    assert sorted(rendered) == ["pets-fourth", "pets-third"]
 
 
 def test_a_damaged_file_of_one_of_several_runs_is_named(project, params):

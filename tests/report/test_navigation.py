@@ -2,7 +2,7 @@
 
 import pytest
 
-from farther.report.navigation import Link, Navigation
+from farther.report.navigation import LINKED, Link, Navigation
 
 FIRST = Link("index.html", "Overview", "What happens?")
 ENTRY = Link("detectors/a.html", "Detectors", "What does it do?")
@@ -35,6 +35,21 @@ def test_the_only_page_of_a_folder_has_no_pages_beside_it(navigation):
     place = navigation.place("papers/fmiyc.html")
     assert place.entry == "papers.html"
     assert place.siblings == ()
+
+
+def test_one_of_many_pages_links_those_beside_it_and_a_list_of_all():
+    pages = tuple(Link(f"detectors/{number}.html", str(number)) for number in range(LINKED + 1))
+    entries = (FIRST, pages[0])
+    listings = {"detectors": "compare.html#runs"}
+    navigation = Navigation(entries, {"detectors": pages}, listings)
+    for number, neighbours in ((0, pages[:2]), (7, pages[6:9]), (LINKED, pages[-2:])):
+        place = navigation.place(pages[number].file)
+        assert place.siblings == neighbours
+        assert place.listed == "compare.html#runs"
+
+    few = Navigation(entries, {"detectors": pages[:-1]}, listings)
+    assert few.place(pages[3].file).siblings == pages[:-1]
+    assert few.place(pages[3].file).listed == ""
 
 
 def test_pages_lead_through_folders_and_the_last_one_to_the_first(navigation):

@@ -13,9 +13,11 @@ import polars as pl
 
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
+from farther.evaluation.stored_results import StoredResults
 from farther.report import power
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
+from farther.report.drawn import Drawn
 from farther.report.results import VALUES, Run, title_of
 from farther.report.seeds import on_one_benchmark
 from farther.report.settings import ReportSettings
@@ -72,6 +74,20 @@ class AllResults:
         return Distances(self.evaluated, self.artifacts, self.settings.method)
 
     @cached_property
+    def drawn(self) -> Drawn:
+        """The evaluated runs that are drawn."""
+        return self.drawn_of(self.evaluated)
+
+    def drawn_of(self, runs: Sequence[Run]) -> Drawn:
+        """Those of some runs that are drawn."""
+        return Drawn.of(runs, self.settings.drawn, self.settings.seeds)
+
+    @cached_property
+    def drawn_distances(self) -> Distances:
+        """Outcomes of unknown objects by distance, of the runs that are drawn."""
+        return Distances(self.drawn.runs, self.artifacts, self.settings.method)
+
+    @cached_property
     def sizes(self) -> pl.DataFrame:
         """Differences that the images of each run and split can show.
 
@@ -82,11 +98,19 @@ class AllResults:
     @cached_property
     def by_benchmark(self) -> dict[str, list[Run]]:
         """Runs with values of methods, by their benchmark, in the order of params.yaml."""
+        return self._by_benchmark(self.evaluated)
+
+    @cached_property
+    def drawn_by_benchmark(self) -> dict[str, list[Run]]:
+        """Runs that are drawn, by their benchmark, in the order of params.yaml."""
+        return self._by_benchmark(self.drawn.runs)
+
+    def _by_benchmark(self, runs: Sequence[Run]) -> dict[str, list[Run]]:
         by_benchmark: dict[str, list[Run]] = {}
         for benchmark in self.params["benchmarks"]:
-            runs = [run for run in self.evaluated if run.benchmark == benchmark]
-            if runs:
-                by_benchmark[benchmark] = runs
+            of_benchmark = [run for run in runs if run.benchmark == benchmark]
+            if of_benchmark:
+                by_benchmark[benchmark] = of_benchmark
         return by_benchmark
 
     @cached_property
@@ -105,6 +129,13 @@ class AllResults:
         """
         params = {"methods": dict.fromkeys(self.params["methods"])}
         return replace(self, params=params, runs=[run], texts={})
+
+    def unread(self) -> AllResults:
+        """The same results, of which no file is read yet: for another process."""
+        runs = []
+        for run in self.runs:
+            runs.append(replace(run, results=StoredResults(run.results.files)))
+        return replace(self, runs=runs)
 
     def shown_method(self, run: Run) -> str:
         """The method whose outcomes are shown for an evaluated run."""

@@ -22,6 +22,7 @@ from farther.evaluation.files import RunFiles
 from farther.incremental.keyed import key_of
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import folder_url
+from farther.report.navigation import Place
 from farther.report.results import Run
 from farther.tables.folders import listed
 
@@ -38,12 +39,13 @@ PACKAGES = (
 )
 
 
-def key_of_run(run: Run, results: AllResults) -> str:
+def key_of_run(run: Run, results: AllResults, place: Place) -> str:
     """Key of all files of a run: its page, and its scripts of the gallery.
 
     Args:
         run: The run, evaluated or not.
         results: All results. Of other runs, these files have only the titles.
+        place: The place of its page, which has these titles.
 
     Raises:
         DataError: a file cannot be read.
@@ -51,6 +53,7 @@ def key_of_run(run: Run, results: AllResults) -> str:
     params = {
         **shared_inputs(results),
         **_description(run),
+        "place": asdict(place),
         "methods": list(results.params["methods"]),
     }
     return key_of(dict.fromkeys(_files_of_run(run, results.artifacts)), params)
@@ -72,11 +75,10 @@ def _files_of_run(run: Run, artifacts: Path) -> Iterator[Path]:
     splits = [split.name for split in run.splits]
     if run.id_split is not None:
         splits.append(run.id_split)
-    if run.description is not None:
-        for name in run.description.self_awareness.images:
-            if name not in splits:
-                yield files.images(name).parent
-                yield files.regions(name)
+    for name in run.results.table.splits:
+        if name not in splits:
+            yield files.images(name).parent
+            yield files.regions(name)
     for name in splits:
         yield files.images(name).parent
         yield files.regions(name)
@@ -109,7 +111,6 @@ def shared_inputs(results: AllResults) -> dict[str, Any]:
         "farther": farther.__version__,
         "packages": {name: _version(name) for name in PACKAGES},
         "settings": to_jsonable_python(results.settings),
-        "pages of runs": [[run.full_title, run.name] for run in results.measured],
         "has proposals": any(run.sources for run in results.evaluated),
         "roots": links,
     }

@@ -72,9 +72,6 @@ def _reads_texts(
     entries: Mapping[str, Mapping[str, Any] | None], name: str, detector: Mapping[str, Any]
 ) -> bool:
     """Whether a score, without those that it is made of, is from similarities to texts."""
-    method = _method(entries, name)
-    if method not in methods.names():
-        return False
     pass_name = (entries.get(name) or {}).get("pass")
     pass_settings = (detector.get("passes") or {}).get(pass_name) or {}
 
@@ -83,4 +80,7 @@ def _reads_texts(
         text_inputs = _CLASS_INPUTS
     elif detector.get("adapter") == "open_vocabulary":
         text_inputs = _CLASS_INPUTS | {"score"}
+    method = _method(entries, name)
+    if not text_inputs or method not in methods.names():
+        return False
     return bool(methods.get(method).needs & text_inputs)

@@ -184,7 +184,8 @@ class CellLinks:
     """
 
     def __init__(self, results: AllResults):
-        self._links = {run.name: GalleryLinks.of(run, results, "") for run in results.evaluated}
+        self._results = results
+        self._links: dict[str, GalleryLinks | None] = {}
 
     def of_cell(self, cell: Mapping[str, Any]) -> str:
         """The address of the images behind a value, relative to the report's folder.
@@ -196,16 +197,32 @@ class CellLinks:
             The address; "" where the metric counts no outcomes, and for several runs together.
         """
         outcomes = OUTCOMES_OF_METRIC.get(cell["metric"])
-        links = self._links.get(cell["run"])
-        if outcomes is None or links is None or cell["value"] is None:
+        if outcomes is None or cell["value"] is None:
+            return ""
+        links = self._of_run(cell["run"])
+        if links is None:
             return ""
         split = cell["split"]
         if split not in links.images:
             split = distance_of(split)
         return links.to(View(split, cell["method"], outcomes=outcomes))
 
+    def _of_run(self, name: str) -> GalleryLinks | None:
+        """The links to a run; None for the name of several runs."""
+        if name not in self._links:
+            self._links[name] = None
+            for run in self._results.runs:
+                if run.name == name and run.is_evaluated:
+                    self._links[name] = GalleryLinks.of(run, self._results, "")
+        return self._links[name]
 
-def linked_site(folder: Path, navigation: Navigation, results: AllResults) -> Site:
+
+def linked_site(
+    folder: Path,
+    navigation: Navigation,
+    results: AllResults,
+    names_by_title: Mapping[str, str] | None = None,
+) -> Site:
     """A site whose tables link detectors, and values to their images.
 
     Args:
@@ -213,12 +230,15 @@ def linked_site(folder: Path, navigation: Navigation, results: AllResults) -> Si
         navigation: The pages and their order.
         results: All results. Without a hash of the code of reports, no file of an earlier report is
             reused.
+        names_by_title: See `Site.runs`; None to read which runs are measured.
     """
     earlier = None
     if results.code:
         earlier = Keyed(results.artifacts / "report")
     site = Site(folder, navigation, earlier)
-    site.runs = {run.full_title: run.name for run in results.measured}
+    if names_by_title is None:
+        names_by_title = {run.full_title: run.name for run in results.measured}
+    site.runs = names_by_title
     site.images_of = CellLinks(results).of_cell
     return site
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+#: Largest number of pages of a folder that each of them links.
+LINKED = 20
+
 
 class Link(NamedTuple):
     """A page that others link.
@@ -27,13 +30,17 @@ class Place:
 
     Args:
         entry: File of the entry of the navigation that the page belongs to; "" for none.
-        siblings: The pages of its folder; () where it is in none, or alone.
+        siblings: The pages of its folder; () where it is in none, or alone. Of more than `LINKED`,
+            the page itself and those beside it.
+        listed: Where all pages of the folder are listed, if `siblings` has not all of them; else
+            "".
         answers: The question that the page answers; "" where its template has the words.
         following: The page that follows, None for none.
     """
 
     entry: str = ""
     siblings: tuple[Link, ...] = ()
+    listed: str = ""
     answers: str = ""
     following: Link | None = None
 
@@ -47,10 +54,12 @@ class Navigation:
             of a folder, or have the name of a folder, as `papers.html`: the folder's pages belong
             to it.
         folders: Folder → its pages, in the order of reading.
+        listings: Folder → the address of a list of all of its pages.
     """
 
     entries: Sequence[Link] = ()
     folders: Mapping[str, Sequence[Link]] = field(default_factory=dict)
+    listings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def files(self) -> frozenset[str]:
@@ -78,11 +87,17 @@ class Navigation:
 
         folder, is_in_folder, _ = file.partition("/")
         siblings: tuple[Link, ...] = ()
+        listed = ""
         if is_in_folder and len(self.folders[folder]) > 1:
             siblings = tuple(self.folders[folder])
+        if len(siblings) > LINKED:
+            # A page that lists all others changes with each of them.
+            siblings = _beside(siblings, file)
+            listed = self.listings.get(folder, "")
         return Place(
             entry=self._entry_of(file),
             siblings=siblings,
+            listed=listed,
             answers=pages[position].answers,
             following=pages[(position + 1) % len(pages)],
         )
@@ -96,6 +111,12 @@ class Navigation:
             if _folder_of_entry(entry.file) == folder:
                 return entry.file
         return ""
+
+
+def _beside(pages: Sequence[Link], file: str) -> tuple[Link, ...]:
+    """A page, the one before it and the one after it."""
+    position = [page.file for page in pages].index(file)
+    return tuple(pages[max(position - 1, 0) : position + 2])
 
 
 def _folder_of_entry(file: str) -> str:

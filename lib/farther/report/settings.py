@@ -49,6 +49,8 @@ class ReportSettings(Parameters):
             else the first method.
         image_side: Longest side of an example image in pixels.
         curves: Number of methods in a chart of curves, those with the highest mean AUROC.
+        drawn: The runs that charts, and tables with several rows per run, show; without any, the
+            first 20 of all benchmarks.
         few: Values from fewer detections or objects than this are printed grey and never marked as
             the best.
         categories: Number of categories in a chart of a split, the most frequent ones.
@@ -67,6 +69,7 @@ class ReportSettings(Parameters):
     method: str | None = None
     image_side: int = Field(default=320, ge=16)
     curves: int = Field(default=6, ge=1)
+    drawn: list[str] = Field(default_factory=list)
     few: int = Field(default=30, ge=0)
     categories: int = Field(default=20, ge=1)
     gallery: GallerySettings = Field(default_factory=GallerySettings)

@@ -156,6 +156,10 @@ class Site:
         else:
             self.write_bytes(name, text_or_bytes)
 
+    def has_earlier(self, name: str) -> bool:
+        """Whether the earlier site has a file, under any key."""
+        return self._earlier is not None and name in self._earlier.recorded_keys()
+
     def is_current(
         self,
         name: str,

@@ -62,7 +62,7 @@ def build(
                 page.write(site, results)
             _write_tables(site, results.evaluated)
             if results.evaluated:
-                _write_figure(site, distances.figure(results.distances.rows), results.code)
+                _write_figure(site, distances.figure(results.drawn_distances.rows), results.code)
             statistics = seeds.statistics(results.runs, results.settings.seeds)
             write_json(root / "artifacts" / "seeds.json", statistics)
     Keyed(report).record_all(site.keys, site.read)
@@ -113,7 +113,10 @@ def _check_names(settings: ReportSettings, runs: list[str]) -> None:
     Raises:
         ParameterError: a run does not exist, or a run has the name of several seeds.
     """
-    names_by_parameter = {"published": set(settings.published) - set(settings.seeds)}
+    names_by_parameter = {
+        "published": set(settings.published) - set(settings.seeds),
+        "drawn": set(settings.drawn),
+    }
     for title, names in settings.seeds.items():
         names_by_parameter[f"seeds.{title}"] = set(names)
     for parameter, parameter_names in names_by_parameter.items():

@@ -80,7 +80,7 @@ def write(run, tmp_path):
             write_json(artifacts / f"{file}.json", content)
         with Site(artifacts / "report") as site:
             costs = cost.write_costs(site, [run], artifacts, sources_of(run))
-            site.write("deploy.html", **deploy.content([]), **costs)
+            site.write("deploy.html", **deploy.content([]), **costs, not_drawn="")
         return artifacts / "report"
 
     return to

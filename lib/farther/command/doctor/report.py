@@ -23,6 +23,8 @@ def _check_names(project: Inspection) -> None:
     method = settings.get("method")
     if method is not None:
         choose_entry("method", str(method), project.section("methods"))
+    for run in settings.get("drawn") or ():
+        choose("run of report.drawn", str(run), project.section("detectors"))
     for name, runs in (settings.get("seeds") or {}).items():
         for run in runs:
             choose(f"run of report.seeds.{name}", str(run), project.section("detectors"))

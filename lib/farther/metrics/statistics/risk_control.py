@@ -24,7 +24,6 @@ import math
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import betainc, betaincinv
 
 from farther.errors import DataError
 from farther.tables.arguments import floats, integers, number, one_of, whole_number
@@ -161,6 +160,8 @@ def _is_shown(
     share: np.ndarray, effective: np.ndarray, limit: float, confidence: float
 ) -> np.ndarray:
     """Whether the upper confidence bound of a share is within a limit, bool."""
+    from scipy.special import betainc  # half a second, which `farther summary` does without
+
     lost = share * effective
     kept = np.maximum(effective - lost, ROUNDING)
     return betainc(lost + 1, kept, limit) >= confidence - ROUNDING
@@ -181,6 +182,8 @@ def upper_bound(lost: np.ndarray, sizes: np.ndarray, confidence: float = 0.95) -
     >>> round(upper_bound(np.zeros(59), np.ones(59)), 4)
     0.0495
     """
+    from scipy.special import betaincinv  # see `_is_shown`
+
     sizes = floats(sizes, "sizes")
     lost = floats(lost, "lost", shape=sizes.shape)
     confidence = number(confidence, "confidence", above=0, below=1)

@@ -28,6 +28,10 @@ KEYS = (
 #: Half of the width of a bar, where the bars are one apart.
 HALF_WIDTH = 0.41
 
+#: Number of bars from which on the number of labels is set: Vega-Lite has one per 40 pixels, which
+#: labels only every second bar where there are more bars than that.
+MOST_LABELLED = 6
+
 #: Lines of the hatching: their distance, how much they rise over a bar, and their colour. The
 #: first two are shares, as the axis of the bars is.
 HATCH_DISTANCE = 0.035
@@ -189,7 +193,7 @@ def _place_axis(labels: Sequence[Sequence[str]]) -> dict[str, Any]:
     """An axis with the labels of the bars in the place of its numbers."""
     # In an expression, a character that has no glyph would no longer be replaced.
     texts = json.dumps(printable_texts([list(lines) for lines in labels]), ensure_ascii=False)
-    return {
+    axis: dict[str, Any] = {
         "values": list(range(len(labels))),
         "labelExpr": f"{texts}[datum.value]",
         "labelAngle": 0,
@@ -199,6 +203,9 @@ def _place_axis(labels: Sequence[Sequence[str]]) -> dict[str, Any]:
         "ticks": False,
         "domain": False,
     }
+    if len(labels) > MOST_LABELLED:
+        axis["tickCount"] = len(labels)
+    return axis
 
 
 def _hatch_layer(direction: Direction) -> dict[str, Any]:

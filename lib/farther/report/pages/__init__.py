@@ -119,7 +119,8 @@ def navigation(results: AllResults) -> Navigation:
     detectors = list(_detectors(results))
     if detectors:
         links.insert(1, Link(detectors[0].file, _title(detectors), detectors[0].answers))
-    return Navigation(links, {"detectors": detectors, "papers": papers.links(results)})
+    folders = {"detectors": detectors, "papers": papers.links(results)}
+    return Navigation(links, folders, {"detectors": "compare.html#runs"})
 
 
 def _detectors(results: AllResults) -> Iterator[Link]:

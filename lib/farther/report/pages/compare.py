@@ -35,22 +35,24 @@ def write(site: Site, results: AllResults) -> None:
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `compare.html`."""
     benchmarks = [
-        _benchmark_view(name, runs, results) for name, runs in results.by_benchmark.items()
+        _benchmark_view(name, runs, results) for name, runs in results.drawn_by_benchmark.items()
     ]
-    budget = error_budget.overview(results.distances.runs_with_method)
-    plots = {run.name: results.plots(run)["wilderness"] for run in results.evaluated}
-    links_by_run = {run.name: GalleryLinks.of(run, results, "") for run in results.evaluated}
+    drawn = results.drawn.runs
+    budget = error_budget.overview(results.drawn_distances.runs_with_method)
+    plots = {run.name: results.plots(run)["wilderness"] for run in drawn}
+    links_by_run = {run.name: GalleryLinks.of(run, results, "") for run in drawn}
     variables = {
-        "has_covered": any(run.first_source for run in results.evaluated),
+        "not_drawn": results.drawn.note,
+        "has_covered": any(run.first_source for run in drawn),
         "runs": _runs(results.runs),
         "quality": list(_quality(results.measured)),
         "classifiers": comparisons.classifiers(results.evaluated),
         "budget": budget,
-        "pairs": pairs.listing(results.distances, links_by_run),
+        "pairs": pairs.listing(results.drawn_distances, links_by_run),
         "benchmarks": benchmarks,
         "metrics": _shown_metrics(benchmarks),
-        "wild": wilderness.content(results.evaluated, plots),
-        "aware": self_awareness.content(results.evaluated),
+        "wild": wilderness.content(drawn, plots),
+        "aware": self_awareness.content(drawn),
     }
     variables["contents"] = _contents(variables)
     return variables

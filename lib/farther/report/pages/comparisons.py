@@ -22,10 +22,15 @@ MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
 ERRORS = ("auroc", "fpr95", "detection_error", "detection_error95", "aurc", "e_aurc")
 
 
-def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """Variables of the page of methods: comparisons of methods over all evaluated runs."""
+def content(runs: Sequence[Run], drawn: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the page of methods: comparisons of methods.
+
+    Args:
+        runs: All evaluated runs, which charts and ranks are over.
+        drawn: Those with rows in the tables.
+    """
     runs_by_benchmark: dict[str, list[Run]] = {}
-    for run in runs:
+    for run in drawn:
         runs_by_benchmark.setdefault(run.benchmark_title, []).append(run)
     means = [_means_table(title, part) for title, part in runs_by_benchmark.items()]
     errors = [_errors_table(title, part) for title, part in runs_by_benchmark.items()]

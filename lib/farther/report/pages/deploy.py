@@ -68,8 +68,9 @@ def write(site: Site, results: AllResults) -> None:
             site.write_text(_script_file(item.run), _script(item, results))
 
     sources = missed.sources(results.evaluated, results.params["detectors"])
-    costs = cost.write_costs(site, results.evaluated, results.artifacts, sources)
-    site.write("deploy.html", **content(run_choices, not_chosen), **costs)
+    costs = cost.write_costs(site, results.drawn.runs, results.artifacts, sources)
+    variables = {**content(run_choices, not_chosen), **costs, "not_drawn": results.drawn.note}
+    site.write("deploy.html", **variables)
 
 
 def read_choices(runs: Sequence[Run], artifacts: Path) -> tuple[list[RunChoices], list[str]]:

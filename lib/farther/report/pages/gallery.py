@@ -89,9 +89,10 @@ def _written(site: Site, results: AllResults, runs: Sequence[Run]) -> Iterator[W
     jobs = min(results.jobs, len(runs))
     if jobs < 2:
         for run in runs:
-            yield _write_run(linked_site(site.folder, site.navigation, results), results, run)
+            part = linked_site(site.folder, site.navigation, results, site.runs)
+            yield _write_run(part, results, run)
         return
-    begin = partial(_begin, site.folder, site.navigation, results)
+    begin = partial(_begin, site.folder, site.navigation, results.unread(), site.runs)
     pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=begin)
     try:
         yield from pool.map(_write_by_name, [run.name for run in runs])
@@ -105,23 +106,28 @@ def _written(site: Site, results: AllResults, runs: Sequence[Run]) -> Iterator[W
         pool.shutdown(cancel_futures=True)
 
 
-#: In a process of the pool: where it writes, the navigation of all pages, and all results.
-_of_process: tuple[Path, Navigation, AllResults] | None = None
+#: In a process of the pool: where it writes, the navigation of all pages, all results, and the
+#: names of runs by their titles.
+_of_process: tuple[Path, Navigation, AllResults, Mapping[str, str]] | None = None
 
 
-def _begin(folder: Path, navigation: Navigation, results: AllResults) -> None:
+def _begin(
+    folder: Path, navigation: Navigation, results: AllResults, names_by_title: Mapping[str, str]
+) -> None:
     """Prepares a process of the pool."""
     global _of_process
     follow_parent()
-    _of_process = (folder, navigation, results)
+    _of_process = (folder, navigation, results, names_by_title)
 
 
 def _write_by_name(name: str) -> WrittenRun:
     """Writes the files of a run, in a process of the pool."""
     assert _of_process is not None
-    folder, navigation, results = _of_process
-    (run,) = [run for run in results.measured if run.name == name]
-    return _write_run(linked_site(folder, navigation, results), results, run)
+    folder, navigation, of_process, names_by_title = _of_process
+    results = of_process.unread()  # what was read of a run is freed with it
+    (run,) = [run for run in results.runs if run.name == name]
+    site = linked_site(folder, navigation, results, names_by_title)
+    return _write_run(site, results, run)
 
 
 def _write_run(site: Site, results: AllResults, run: Run) -> WrittenRun:
@@ -166,7 +172,7 @@ class FilesOfRuns:
         variables = detector.content(run, outcomes, self._results.of_run(run), images)
         page = page_of(run)
         self._site.write(page, "detector.html", **variables)
-        self._site.record(page, key_of_run(run, self._results), images.digests)
+        self._site.record(page, self._key_of_run(run), images.digests)
         if not run.is_evaluated:
             return {}
         return self._gallery.add(run, outcomes)
@@ -177,14 +183,20 @@ class FilesOfRuns:
         Returns:
             False where any of them is outdated, or damaged: then all are written.
         """
+        if not self._site.has_earlier(page_of(run)):
+            return False  # the key takes time: it covers all files of the run
         images = ReadImages(self._results.roots)
-        key = key_of_run(run, self._results)
+        key = self._key_of_run(run)
         if not self._site.keep_earlier(page_of(run), key, images.are_unchanged):
             return False
         for name, script_key in self._site.earlier_keys(f"gallery/{run.name}").items():
             if not self._site.keep_earlier(name, script_key):
                 return False
         return True
+
+    def _key_of_run(self, run: Run) -> str:
+        place = self._site.navigation.place(page_of(run))
+        return key_of_run(run, self._results, place)
 
 
 def page_of(run: Run) -> str:

@@ -24,15 +24,17 @@ def write(site: Site, results: AllResults) -> None:
 def content(results: AllResults) -> dict[str, Any]:
     """Variables of the template `index.html`."""
     without_method = [run for run in results.measured if run.has_no_method]
-    hero = distances.panels(with_links(results.distances.rows, results))
+    rows = results.drawn_distances.rows
+    hero = distances.panels(with_links(rows, results))
     return {
         "title": results.settings.title or results.distances.finding(),
         "examples": _examples(results),
         "told": results.distances.told,
         "hero": hero,
         "hero_tables": linked_table.of_outcome_charts(hero),
-        "has_covered": COVERED in set(results.distances.rows["part"]),
+        "has_covered": COVERED in set(rows["part"]),
         "hero_methods": _method_labels(results),
+        "not_drawn": results.drawn.note,
         "sentences": _sentences(results),
         "figures": FORMATS if results.evaluated else (),
         "tiles": _tiles(results),
@@ -66,7 +68,7 @@ def _unmeasured(results: AllResults) -> list[str]:
 
 def _method_labels(results: AllResults) -> list[str]:
     """Titles of the methods that the figure shows, each once."""
-    return results.distances.rows["method"].unique(maintain_order=True).to_list()
+    return results.drawn_distances.rows["method"].unique(maintain_order=True).to_list()
 
 
 def _sentences(results: AllResults) -> list[str]:

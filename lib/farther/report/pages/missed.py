@@ -49,10 +49,12 @@ def applies(results: AllResults) -> bool:
 def write(site: Site, results: AllResults) -> None:
     """Writes the page."""
     runs = [run for run in results.evaluated if run.sources]
-    runs_with_method = [(run, results.shown_method(run)) for run in runs]
+    drawn = results.drawn_of(runs)
+    runs_with_method = [(run, results.shown_method(run)) for run in drawn.runs]
     part = costs(site, sources(results.evaluated, results.params["detectors"]), NO_TIMES)
     links = {run.name: GalleryLinks.of(run, results, "") for run in runs}
-    variables = content(runs_with_method, links)
+    of_all = {"message": _message(runs), "operating": _operating_table(runs, links)}
+    variables = {**content(runs_with_method, links), **of_all, "not_drawn": drawn.note}
     site.write("missed.html", costs=Markup(part), key=digest(part), **variables)
 
 

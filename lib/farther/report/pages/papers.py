@@ -43,7 +43,7 @@ def write(site: Site, results: AllResults) -> None:
     """
     settings = results.settings
     sources = Sources(
-        results.evaluated, results.params, results.root, settings.published, settings.seeds
+        results.drawn.runs, results.params, results.root, settings.published, settings.seeds
     )
     check_counterparts(sources)
     papers = shown(results)
@@ -56,6 +56,7 @@ def write(site: Site, results: AllResults) -> None:
     for name, paper in papers.items():
         tables = tables_by_paper[name]
         variables = content(name, paper, tables)
+        variables["not_drawn"] = results.drawn.note
         site.write(f"papers/{name}.html", "paper.html", **variables)
         for table in tables:
             for listing in table.listings:
