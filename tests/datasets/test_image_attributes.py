@@ -49,6 +49,7 @@ def test_rows_without_an_image_and_images_without_a_row_are_counted_and_named(la
     [
         ("image,weather\n1,rain\n", "no attributes of images", None),
         ("file,size\nval2017/1.png,big\n", "attribute with a reserved name", "size"),
+        ("file,ranking\nval2017/1.png,1\n", "attribute with a reserved name", "ranking"),
         (
             "file,number\n" + "".join(f"{n}.png,{n}\n" for n in range(MOST_VALUES + 1)),
             "attribute with too many values",

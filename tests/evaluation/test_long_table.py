@@ -8,6 +8,7 @@ import pytest
 from tests.evaluation.evaluated_runs import evaluated_run as evaluated_run
 from tests.support.evaluations import evaluation_of
 
+from farther.datasets.image_attributes import RESERVED
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import SCHEMA, LongTable, long_table, read_long_table
@@ -35,6 +36,11 @@ def test_each_value_is_one_row(run):
     _, _, table = run
     assert dict(table.schema) == SCHEMA
     assert not table.select(KEY).is_duplicated().any()
+
+
+def test_no_attribute_of_images_can_have_the_name_of_another_part(run):
+    _, _, table = run
+    assert set(LongTable(table).part_keys("open_set")) <= set(RESERVED)
 
 
 def test_a_metric_of_a_method_on_a_split_has_value_interval_images_and_unit(run):

@@ -32,8 +32,11 @@ FILE = "images.csv"
 #: Its column that names the image.
 KEY = "file"
 
-#: Parts of results by another name: no attribute may have it.
-RESERVED = ("category", "class", "distance", "error", "iou", "minus", "size", "supercategory")
+#: Parts of results that are not by an attribute of images: none may have such a name.
+RESERVED = (
+    *("best", "category", "class", "distance", "error"),
+    *("iou", "minus", "ranking", "size", "supercategory"),
+)
 
 #: Most values of an attribute: of more, each subset would be a handful of images.
 MOST_VALUES = 50

@@ -125,12 +125,6 @@ NOT_IN_CATALOGUE = (
     *("classes_auroc", "classes_fpr95", "classes_detection_error95"),
 )
 
-#: First keys of the parts of the group `open_set`; all others are attributes of images.
-PARTS_OF_OPEN_SET = (
-    *("category", "size", "supercategory"),
-    *("best", "distance", "error", "iou", "minus", "ranking"),
-)
-
 #: Why the difference of two methods has no interval that agree in all bootstrap resamples.
 NO_DIFFERENCE = "the same in all bootstrap resamples"
 

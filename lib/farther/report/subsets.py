@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from farther.datasets.image_attributes import BRIGHTNESS, BRIGHTNESS_VALUES
-from farther.evaluation.long_table import PARTS_OF_OPEN_SET, Results
+from farther.datasets.image_attributes import BRIGHTNESS, BRIGHTNESS_VALUES, RESERVED
+from farther.evaluation.long_table import Results
 from farther.metrics.matching.boxes import AREA_RANGES
 from farther.report.linked_table import Cell, LinkedTable, Row
 from farther.report.links import FALSE_ALARMS, GalleryLinks, View
@@ -29,6 +29,8 @@ OUTCOMES = {
 def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
     """Two tables per way to divide the images: of unknown objects, and of false alarms.
 
+    None of a way that leaves all objects together, such as by the size of whole images.
+
     Args:
         run: The run.
         method: The method whose outcomes they are.
@@ -37,7 +39,7 @@ def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
     linked_tables = []
     for name in _names(run):
         rows = list(_outcome_rows(run, method, name, links))
-        if rows:
+        if len({row.title for row in rows}) > 1:
             linked_tables.append(
                 LinkedTable(
                     f"Outcomes of unknown objects by {name} (%), {run.label(method)}; "
@@ -56,7 +58,7 @@ def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
 def _names(run: Run) -> list[str]:
     """The ways to divide images and objects: the size, and attributes of images."""
     table = run.results.table
-    attributes = [key for key in table.part_keys("open_set") if key not in PARTS_OF_OPEN_SET]
+    attributes = [key for key in table.part_keys("open_set") if key not in RESERVED]
     return list(dict.fromkeys([SIZE, *attributes, *table.part_keys("costs")]))
 
 
