@@ -1,6 +1,7 @@
-"""Renders the demo's results in the docs: run `python -m tests.docs.render` after `make demo`.
+"""Renders what the docs take from the code, and after `make demo` from its results.
 
-It renders `docs/outcomes.png`, `docs/architecture.svg` and the marked blocks of pages:
+`python -m tests.docs.render` writes `params.schema.json`, `docs/architecture.svg`, the table of
+methods, and, where the demo ran, `docs/outcomes.png` and the marked blocks of pages:
 
     <!-- rendered: NAME -->
     …
@@ -119,16 +120,21 @@ def figure(file: Path) -> None:
 
 
 def main(project: str = ".") -> None:
-    """Renders everything from the artifacts of a project that ran."""
-    folder = Path(project).resolve()
-    artifacts = folder / "artifacts"
-    figure(artifacts / "report/figures/outcomes.png")
-    texts = {split: table(artifacts, split) for split in SPLITS}
-    write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
-    write_blocks("tutorial.md", printed(folder))
+    """Renders everything; results only where the project has a report."""
     write_blocks("methods.md", {"methods": table_of_methods()})
     (DOCS / "architecture.svg").write_text(drawing(), encoding="utf-8")
     (ROOT / "params.schema.json").write_text(as_json(params_schema()) + "\n", encoding="utf-8")
+
+    folder = Path(project).resolve()
+    artifacts = folder / "artifacts"
+    picture = artifacts / "report/figures/outcomes.png"
+    if not picture.exists():
+        print(f"{picture} is absent: results in the docs stay as they are")
+        return
+    figure(picture)
+    texts = {split: table(artifacts, split) for split in SPLITS}
+    write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
+    write_blocks("tutorial.md", printed(folder))
 
 
 if __name__ == "__main__":
