@@ -27,6 +27,8 @@ from farther.report.pages import PAGES
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
+#: The section of docs/methods.md that names the methods of other libraries.
+PEERS = "Beside pytorch-ood and OpenOOD"
 #: Formats that `farther init` does not recognise, and why.
 KNOWN_BY_NAME = "a published dataset, whose name users know"
 UNRECOGNISED_FORMATS = {
@@ -39,6 +41,13 @@ UNRECOGNISED_FORMATS = {
 UNRECOGNISED_ADAPTERS = {
     **dict.fromkeys(("mask_rcnn", "retinanet", "fcos", "ssd"), "recognised by faster_rcnn"),
     "one_class": "runs another detector",
+    "repeated": "runs another detector",
+}
+#: Adapters whose files are not damaged, and why.
+UNDAMAGED_ADAPTERS = {
+    **dict.fromkeys(("mask_rcnn", "retinanet", "fcos", "ssd"), "read as those of faster_rcnn"),
+    "one_class": "reads no file",
+    "onnx": "damaged in tests/detectors/test_onnx.py",
     "repeated": "runs another detector",
 }
 
@@ -55,10 +64,16 @@ def refuse(problems: list[str]) -> None:
 def test_a_score_is_in_the_docs():
     problems = []
     page = text("docs", "methods.md")
+    table, _, rest = page.partition(f"### {PEERS}\n")
+    beside_peers = rest.partition("\n## ")[0]
     for name in methods.names():
-        if f"`{name}`" not in page:
-            module = METHODS.modules[name]
-            problems.append(f"docs/methods.md: `{name}` of {module}, by tests/docs/render.py")
+        module = METHODS.modules[name]
+        if f"`{name}`" not in table:
+            problems.append(
+                f"docs/methods.md: `{name}` of {module}, by `python -m tests.docs.render`"
+            )
+        if f"`{name}`" not in beside_peers:
+            problems.append(f"docs/methods.md: `{name}` of {module}, in the section {PEERS!r}")
     refuse(problems)
 
 
@@ -80,7 +95,10 @@ def test_a_dataset_format_is_damaged_and_recognised_by_init():
     refuse(problems)
 
 
-def test_an_adapter_is_in_the_docs_and_recognised_by_init():
+def test_an_adapter_is_in_the_docs_damaged_and_recognised_by_init():
+    damaged = ""
+    for file in sorted((ROOT / "tests" / "disturbed").rglob("*.py")):
+        damaged += file.read_text(encoding="utf-8")
     page = text("docs", "detectors.md") + text("docs", "imported-detections.md")
     recognised = registry.defining("recognises")
     problems = []
@@ -89,6 +107,11 @@ def test_an_adapter_is_in_the_docs_and_recognised_by_init():
         if f"`{name}`" not in page:
             problems.append(
                 f"docs/detectors.md or docs/imported-detections.md: what `{name}` of {module} reads"
+            )
+        if f'"{name}"' not in damaged and name not in UNDAMAGED_ADAPTERS:
+            problems.append(
+                f"tests/disturbed/targets.py: a target with a small file that {module} reads; or "
+                "in UNDAMAGED_ADAPTERS of this file, why not"
             )
         if name not in recognised and name not in UNRECOGNISED_ADAPTERS:
             problems.append(
@@ -103,6 +126,7 @@ def test_reasons_for_what_is_not_recognised_are_of_names_that_there_are():
     recognised = {*FORMATS.defining("recognises"), *registry.defining("recognises")}
     assert set(UNRECOGNISED_FORMATS) <= set(datasets.names()) - recognised
     assert set(UNRECOGNISED_ADAPTERS) <= set(detectors.names()) - recognised
+    assert set(UNDAMAGED_ADAPTERS) <= set(detectors.names())
 
 
 def test_a_group_of_metrics_is_evaluated_and_described():
@@ -155,6 +179,6 @@ def test_a_page_of_the_report_is_described():
             problems.append(f"docs/report.md: what {page.title}, `{page.file}`, shows")
     for module in iter_modules(pages.__path__, f"{pages.__name__}."):
         content = import_module(module.name)
-        if hasattr(content, "applies") and module.name not in known_modules:
+        if hasattr(content, "write") and module.name not in known_modules:
             problems.append(f"farther.report.pages: Page(…, {module.name}.write) in PAGES")
     refuse(problems)

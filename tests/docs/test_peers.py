@@ -65,8 +65,3 @@ def test_every_row_says_what_farther_has_or_why_it_has_nothing():
     for cell in cells(2):
         named = re.findall(r"`(\w+)`", cell)
         assert cell.startswith("no: ") or named[0] in methods.names(), cell
-
-
-def test_every_method_of_farther_is_in_the_section():
-    named = set(re.findall(r"`(\w+)`", section()))
-    assert set(methods.names()) <= named

@@ -15,11 +15,13 @@ from farther.incremental.keyed import Keyed
 from farther.report import build
 from farther.report.gallery.data import SplitData
 from farther.report.pages import PAGES as REPORT_PAGES
+from farther.report.pages import Page
 from farther.report.site import Site
 from farther.tables import RegionOutcomes
 
-#: Pages that need two runs, proposals, or a profile of a paper.
-FOR_MORE = ("compare.html", "missed.html", "papers.html")
+ALWAYS = Page._field_defaults["applies"]
+#: Pages that need more, such as two runs, proposals, or a profile of a paper.
+FOR_MORE = tuple(page.file for page in REPORT_PAGES if page.applies is not ALWAYS)
 #: Pages of a project with one evaluated run, without proposals and without papers.
 PAGES = [page.file for page in REPORT_PAGES if page.file not in FOR_MORE]
 PAGES.insert(1, "detectors/pets-net.html")

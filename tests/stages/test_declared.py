@@ -186,6 +186,18 @@ def test_a_stage_declares_every_folder_of_artifacts_that_its_script_names(name):
     assert named - images <= known
 
 
+def test_the_report_declares_every_folder_of_artifacts_that_its_package_names():
+    report = stages("dvc.yaml")["report"]
+    declared_paths = [*report["deps"], *outputs(report)]
+    undeclared = {}
+    for file in sorted((ROOT / "lib/farther/report").rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        for name in re.findall(r"""\bartifacts\)? / ["'](\w+)["'/]""", text):
+            if f"artifacts/{name}" not in declared_paths:
+                undeclared[f"artifacts/{name}"] = f"dvc.yaml: in deps of report, for {file.name}"
+    assert undeclared == {}
+
+
 def test_every_digest_that_a_stage_names_is_one_that_the_stage_code_writes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["code_digests.py"])
