@@ -220,6 +220,21 @@ def _distances(run: Run) -> list[str]:
     return [distance for distance in DISTANCES if distance in measured]
 
 
+def _all_distances(runs: Iterable[Run]) -> list[str]:
+    """The distances that any of several runs has results of, the nearest first."""
+    measured: set[str] = set()
+    for run in runs:
+        measured.update(_distances(run))
+    return [distance for distance in DISTANCES if distance in measured]
+
+
+def _unknown_objects(distance: str, runs: Sequence[Run]) -> str:
+    """The unknown objects of a distance in words: a single distance has no name."""
+    if len(_all_distances(runs)) == 1:
+        return "unknown objects"
+    return f"{distance} unknown objects"
+
+
 def _objects(runs: Iterable[Run]) -> Iterator[SourceObjects]:
     """Unknown objects of each run, distance and source."""
     for run in runs:
@@ -284,9 +299,10 @@ def _message(runs: Sequence[Run]) -> str:
             f"the lowest: {100 * lowest:.0f}%)"
         )
     alarms = _alarms(best.objects.run, best.objects.name).value
+    missed = _unknown_objects(best.objects.distance, runs)
     return (
-        f"{best.objects.run.full_title} misses {100 * best.missed:.0f}% of the "
-        f"{best.objects.distance} unknown objects. Its proposals ({best.objects.name}) cover "
+        f"{best.objects.run.full_title} misses {100 * best.missed:.0f}% of the {missed}. "
+        f"Its proposals ({best.objects.name}) cover "
         f"{100 * best.share:.0f}%{rank}, at {alarms:.2f} false alarms per ID image; "
         f"{100 * best.not_covered:.0f}%{bracket} have neither a detection nor a proposal."
     )
@@ -316,7 +332,14 @@ def _missed_table(runs: Sequence[Run], links: Mapping[str, GalleryLinks]) -> Lis
         "number of false alarms per ID image, with 95% intervals."
     )
     listing = Listing.from_rows(caption, rows, ["Objects", "Missed", *titles.values()])
-    return replace(listing, links=row_links)
+    return _without_single_distance(replace(listing, links=row_links), runs)
+
+
+def _without_single_distance(listing: Listing, runs: Iterable[Run]) -> Listing:
+    """A listing without the columns of labels that are the same in all rows."""
+    if len(_all_distances(runs)) == 1:
+        listing = replace(listing, frame=listing.frame.drop("Objects of", strict=False))
+    return listing.without_same("Detector", "Source")
 
 
 def _missed_links(objects: SourceObjects, links: GalleryLinks) -> dict[str, str]:
@@ -349,14 +372,14 @@ def _missed_row(objects: SourceObjects, titles: Mapping[float, str]) -> dict[str
     return row
 
 
-def _without_recovery(runs: Iterable[Run]) -> list[str]:
+def _without_recovery(runs: Sequence[Run]) -> list[str]:
     """Sentences on sources that cover none of the missed objects of a distance."""
     sentences = []
     for objects in _objects(runs):
         if objects.values["missed"].value and not objects.values["recovered"].value:
             sentences.append(
                 f"{objects.run.full_title}: {objects.name} covers none of the missed "
-                f"{objects.distance} unknown objects at the chosen threshold."
+                f"{_unknown_objects(objects.distance, runs)} at the chosen threshold."
             )
     return sentences
 
@@ -383,14 +406,17 @@ def _charts(runs: Sequence[Run]) -> vl.ChartGroup:
     legend = vl.legend_keys(every_point["series"].unique(maintain_order=True), vl.DASHES)
     top = _round_up(every_point["y"].to_list())
     charts = []
+    has_one_distance = len(_all_distances(runs)) == 1
     for (title, distance), points in points_by_title.items():
+        subject = _unknown_objects(distance, runs)
         description = (
-            f"Share of the {distance} unknown objects that {title} misses and no proposal covers, "
+            f"Share of the {subject} that {title} misses and no proposal covers, "
             "by false alarms per ID image."
         )
+        chart_title = title if has_one_distance else f"{title}: {distance}"
         x = vl.Axis("false alarms per ID image", "~g", None)
         y = vl.Axis("missed and not covered", domain=(0, top))
-        charts.append(vl.lines(f"{title}: {distance}", description, points, legend, x, y))
+        charts.append(vl.lines(chart_title, description, points, legend, x, y))
     return vl.ChartGroup(legend, tuple(charts))
 
 
@@ -399,41 +425,52 @@ def _round_up(shares: Iterable[float]) -> float:
     return max(1, math.ceil(10 * max(shares) - 1e-9)) / 10
 
 
-def _operating_table(runs: Iterable[Run], links: Mapping[str, GalleryLinks]) -> Listing:
+def _operating_table(runs: Sequence[Run], links: Mapping[str, GalleryLinks]) -> Listing:
     """False alarms and missed objects at the chosen threshold τ_o: one row per source.
 
     Args:
         runs: The runs.
         links: Run → the page's links to its images.
     """
+    titles = {distance: f"Missed, {distance}" for distance in _all_distances(runs)}
+    if len(titles) == 1:
+        titles = dict.fromkeys(titles, "Missed")
     rows = []
     row_links = []
     for run in runs:
         for name in run.sources:
-            row_links.append(_operating_links(run, name, links[run.name]))
-            rows.append({"Detector": run.full_title, "Source": name, **_operating_cells(run, name)})
+            row_links.append(_operating_links(run, name, links[run.name], titles))
+            cells = _operating_cells(run, name, titles)
+            rows.append({"Detector": run.full_title, "Source": name, **cells})
     caption = (
         "At the threshold τ_o chosen on ID validation images: proposals at or above it in ID test "
         "images, all of which are false alarms; missed objects → missed objects that no proposal "
         "covers (%)."
     )
-    missed_titles = [f"Missed, {distance}" for distance in DISTANCES]
-    numbers = ["τ_o", "False alarms per ID image", *missed_titles]
-    return replace(Listing.from_rows(caption, rows, numbers), links=row_links)
+    numbers = ["τ_o", "False alarms per ID image", *titles.values()]
+    listing = replace(Listing.from_rows(caption, rows, numbers), links=row_links)
+    return listing.without_same("Detector")
 
 
-def _operating_links(run: Run, name: str, links: GalleryLinks) -> dict[str, str]:
+def _operating_links(
+    run: Run, name: str, links: GalleryLinks, titles: Mapping[str, str]
+) -> dict[str, str]:
     """The addresses of the images behind a row of the table of sources at τ_o."""
     view = View(run.id_split or "", source=name, outcomes=("false proposal",))
     addresses = {"False alarms per ID image": links.to(view)}
     for distance in _of_distances(run, name):
         view = View(distance_of(distance), source=name, outcomes=("uncovered",))
-        addresses[f"Missed, {distance}"] = links.to(view)
+        addresses[titles[distance]] = links.to(view)
     return addresses
 
 
-def _operating_cells(run: Run, source: str) -> dict[str, str]:
-    """A source at its threshold τ_o."""
+def _operating_cells(run: Run, source: str, titles: Mapping[str, str]) -> dict[str, str]:
+    """A source at its threshold τ_o.
+
+    Args:
+        run, source: The source of a run.
+        titles: Distance → heading of its column.
+    """
     on_id_images = run.of_source(source, run.id_split or "")
     tau = on_id_images["threshold"].value
     threshold = "all" if tau is None else f"{tau:.3g}"
@@ -444,12 +481,11 @@ def _operating_cells(run: Run, source: str) -> dict[str, str]:
 
     kind = run.sources[source].kind
     cells = {"Kind": kind, "τ_o": threshold, "False alarms per ID image": alarms}
-    for distance in DISTANCES:
-        cells[f"Missed, {distance}"] = ABSENT
+    cells.update(dict.fromkeys(titles.values(), ABSENT))
     for distance, values in _of_distances(run, source).items():
         missed = percent(values["missed"].value)
         still_missed = percent(values["still_missed"].value, values["still_missed"].interval)
-        cells[f"Missed, {distance}"] = f"{missed} → {still_missed}"
+        cells[titles[distance]] = f"{missed} → {still_missed}"
     return cells
 
 
@@ -516,9 +552,9 @@ def _together_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
         "Detections alone → detections and proposals above τ_o (%), "
         "with 95% intervals of the latter."
     )
-    return Listing.from_rows(
-        caption, rows, [heading(metric) for metric in OPEN_WORLD_METRICS.values()]
-    )
+    numbers = [heading(metric) for metric in OPEN_WORLD_METRICS.values()]
+    listing = Listing.from_rows(caption, rows, numbers)
+    return listing.without_same("Detector", "Method", "Source", "Split")
 
 
 def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> Listing:
@@ -545,7 +581,7 @@ def _together_by_size_table(runs_with_method: Iterable[tuple[Run, str]]) -> List
     caption = (
         "R_U of detections alone, and of detections and proposals above τ_o, by size (COCO's)."
     )
-    return Listing.from_rows(caption, rows)
+    return Listing.from_rows(caption, rows).without_same("Detector", "Source", "Split")
 
 
 def _recall_table(runs: Iterable[Run]) -> Listing:
@@ -570,10 +606,10 @@ def _recall_table(runs: Iterable[Run]) -> Listing:
         "Average recall (AR@k) of unknown objects by the best k proposals of each image, "
         "over IoU 0.50 to 0.95."
     )
-    return Listing.from_rows(caption, rows)
+    return Listing.from_rows(caption, rows).without_same("Detector")
 
 
-def _sizes_table(runs: Iterable[Run]) -> Listing:
+def _sizes_table(runs: Sequence[Run]) -> Listing:
     """Missed objects, and those that no proposal covers, by size."""
     rows = []
     for objects in _objects(runs):
@@ -590,4 +626,5 @@ def _sizes_table(runs: Iterable[Run]) -> Listing:
                 }
                 rows.append(row)
     caption = "Missed, and not covered by a proposal at τ_o either (%), by size (COCO's)."
-    return Listing.from_rows(caption, rows, ["Missed", "Not covered"])
+    listing = Listing.from_rows(caption, rows, ["Missed", "Not covered"])
+    return _without_single_distance(listing, runs)
