@@ -29,8 +29,6 @@ OUTCOMES = {
 def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
     """Two tables per way to divide the images: of unknown objects, and of false alarms.
 
-    None of a way that leaves all objects together, such as by the size of whole images.
-
     Args:
         run: The run.
         method: The method whose outcomes they are.
@@ -39,7 +37,7 @@ def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
     linked_tables = []
     for name in _names(run):
         rows = list(_outcome_rows(run, method, name, links))
-        if len({row.title for row in rows}) > 1:
+        if rows:
             linked_tables.append(
                 LinkedTable(
                     f"Outcomes of unknown objects by {name} (%), {run.label(method)}; "
@@ -56,10 +54,16 @@ def tables(run: Run, method: str, links: GalleryLinks) -> list[LinkedTable]:
 
 
 def _names(run: Run) -> list[str]:
-    """The ways to divide images and objects: the size, and attributes of images."""
+    """The ways to divide images and objects: the size, and attributes of images.
+
+    Whole images, which classifiers see, are not divided by size.
+    """
     table = run.results.table
     attributes = [key for key in table.part_keys("open_set") if key not in RESERVED]
-    return list(dict.fromkeys([SIZE, *attributes, *table.part_keys("costs")]))
+    names = dict.fromkeys([*attributes, *table.part_keys("costs")])
+    if run.whole_images:
+        return list(names)
+    return [SIZE, *names]
 
 
 def _outcome_rows(run: Run, method: str, name: str, links: GalleryLinks) -> Iterator[Row]:
