@@ -25,15 +25,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import polars as pl
 import yaml
 
 from farther.evaluation.files import RunFiles
-from farther.evaluation.recovery import read_recovered
-from farther.evaluation.results import Evaluation, read_evaluation
-from farther.evaluation.write import write_values
+from farther.evaluation.long_table import read_long_table
+from farther.evaluation.results import read_description
+from farther.evaluation.write import write_table
 from farther.tables.documents import parse_json, write_json
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +63,8 @@ def add_runs(project: Path, source: str, count: int) -> list[str]:
     params = yaml.safe_load(file.read_text())
     entry = params["detectors"][source]
     files = RunFiles(source, entry["benchmark"], project / "artifacts")
-    evaluation = read_evaluation(files.evaluation)
+    table = read_long_table(files.long_table)
+    id_split = read_description(files.description).settings.id_split
     names = []
     for number in range(1, count + 1):
         name = f"{source}-{number:03d}"
@@ -73,8 +74,7 @@ def add_runs(project: Path, source: str, count: int) -> list[str]:
         params["detectors"][name] = {**entry, "title": f"{entry['title']} {number:03d}"}
         copy_files(project / "artifacts", source, name)
         files_of_copy = RunFiles(name, entry["benchmark"], project / "artifacts")
-        of_copy = changed(evaluation, name, np.random.default_rng(number))
-        write_values(files_of_copy, of_copy, read_recovered(files_of_copy))
+        write_table(files_of_copy, changed(table, name, np.random.default_rng(number)), id_split)
     file.write_text(yaml.safe_dump(params, sort_keys=False))
     for listing in LISTING:
         add_to_listing(project / "artifacts" / listing, source, names)
@@ -97,27 +97,20 @@ def copy_files(artifacts: Path, source: str, name: str) -> None:
             shutil.copy(path, copy)
 
 
-def changed(evaluation: Evaluation, name: str, rng: np.random.Generator) -> Evaluation:
-    """The evaluation of another run: all shares of a method in a split move by the same amount."""
-    changed = evaluation.model_copy(deep=True, update={"run": name})
-    for results in changed.methods.values():
-        sections: list[Any] = [*results.means.values()]
-        for split in results.splits.values():
-            sections += split.groups.values()
-        shift = rng.uniform(-JITTER, JITTER)
-        for section in sections:
-            for key, value in section.values.items():
-                if isinstance(value, float) and 0 <= value <= 1:
-                    section.values[key] = moved(value, shift)
-                    if section.intervals.get(key) is not None:
-                        low, high = section.intervals[key]
-                        section.intervals[key] = (moved(low, shift), moved(high, shift))
-    return changed
+def changed(table: pl.DataFrame, name: str, rng: np.random.Generator) -> pl.DataFrame:
+    """The long table of another run: all shares of a method move by the same amount."""
+    shift_by_method = {}
+    for method in table["method"].unique(maintain_order=True):
+        shift_by_method[method] = rng.uniform(-JITTER, JITTER) if method else 0.0
+    shift = pl.col("method").replace_strict(shift_by_method, return_dtype=pl.Float64)
 
-
-def moved(share: float, shift: float) -> float:
-    """A share that moved, still between 0 and 1."""
-    return min(1.0, max(0.0, share + shift))
+    is_of_methods = pl.col("part").eq("") | pl.col("part").str.starts_with("distance=")
+    is_share = is_of_methods & pl.col("value").is_between(0, 1) & pl.col("unit").eq("fraction")
+    columns = [pl.lit(name).alias("run")]
+    for column in ("value", "low", "high"):
+        moved = (pl.col(column) + shift).clip(0, 1)
+        columns.append(pl.when(is_share).then(moved).otherwise(column).alias(column))
+    return table.with_columns(columns)
 
 
 def add_to_listing(file: Path, source: str, names: Sequence[str]) -> None:

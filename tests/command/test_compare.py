@@ -17,7 +17,6 @@ from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.paired import StoredEvaluation, compare
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics.catalogue import METRICS
 from farther.metrics.statistics import bootstrap
@@ -184,7 +183,7 @@ def with_shifted_scores(finished, folder, shift):
     root = folder / "artifacts"
     for kind in ("regions", "fitted", "scores", "outcomes", "metrics", "evaluation"):
         shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
-    for name in (f"evaluation/{RUN}.json", f"thresholds/{RUN}.json"):
+    for name in (f"results/{RUN}.json", f"thresholds/{RUN}.json"):
         (root / name).parent.mkdir(exist_ok=True)
         shutil.copy(finished / "artifacts" / name, root / name)
     shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
@@ -218,10 +217,11 @@ def leave_two_methods(file):
 
 
 def evaluate_again(folder, **changes):
-    report = json.loads((folder / f"artifacts/evaluation/{RUN}.json").read_text())
-    settings = build(EvaluationSettings, "settings", {**report["settings"], **changes})
-    splits = [name for name in report["splits"] if name != settings.id_split]
-    inputs = RunInputs(RunFiles(RUN, "voc", folder / "artifacts"), Roles(splits), settings)
+    files = RunFiles(RUN, "voc", folder / "artifacts")
+    description = json.loads(files.description.read_text())
+    settings = build(EvaluationSettings, "settings", {**description["settings"], **changes})
+    splits = [name for name in description["inputs"] if name != settings.id_split]
+    inputs = RunInputs(files, Roles(splits), settings)
     fit = parse((folder / "params.yaml").read_text())["fit"]
     evaluate_run(inputs, build(FitSection, "fit", fit).tau_settings(), EvaluationCode(""))
 
@@ -287,15 +287,12 @@ def test_regions_and_scores_are_not_read(copy, finished, capsys):
 def test_replicates_are_those_of_the_evaluation(finished):
     evaluation = StoredEvaluation(finished / "artifacts", RUN)
     values = evaluation.replicates("energy", SPLIT).metrics
-    report = read_evaluation(finished / f"artifacts/evaluation/{RUN}.json")
-    stored = report.methods["energy"].splits[SPLIT]
     for name in ("auroc", "fpr95", "nose", "r_u"):
-        of_group = stored.groups[METRICS[name].group]
-        interval = bootstrap.interval(
-            values[name], value=of_group.values[name], images=of_group.share_images.get(name)
-        )
+        stored = evaluation.result(SPLIT, "energy", METRICS[name])
+        images = stored.images if name in ("nose", "r_u") else None
+        interval = bootstrap.interval(values[name], value=stored.value, images=images)
         expected = None if interval is None else pytest.approx(interval)
-        assert stored.interval(METRICS[name]) == expected, name
+        assert stored.interval == expected, name
 
 
 def test_a_method_does_not_differ_from_itself(finished):

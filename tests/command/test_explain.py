@@ -13,7 +13,7 @@ from farther.command import main
 from farther.command.explain.number import _fill
 from farther.curation.fates import Fates
 from farther.evaluation import threshold
-from farther.evaluation.results import read_evaluation
+from farther.evaluation.methods import EvaluatedMethod
 from farther.metrics.catalogue import METRICS
 from farther.params import parse
 from farther.tables import Images, Objects
@@ -108,11 +108,12 @@ def test_an_unknown_image_or_benchmark_brings_what_is_near(finished, capsys):
 )
 def test_every_metric_of_a_method_is_explained_with_its_value(finished, capsys, metric):
     explanation = explained(capsys, "number", RUN, "msp", "coco_far", metric)
-    report = read_evaluation(finished / f"artifacts/evaluation/{RUN}.json")
-    assert explanation["value"] == report.methods["msp"].splits["coco_far"].value(METRICS[metric])
+    kept = EvaluatedMethod.read(finished / f"artifacts/evaluation/{RUN}/methods/msp", ["coco_far"])
+    assert explanation["value"] == kept.results.splits["coco_far"].value(METRICS[metric])
     assert not re.search(r"\{\w+\}|\?", explanation["formula"])
-    assert explanation["t*"]["threshold"] == report.threshold
-    assert explanation["tau"]["threshold"] == report.methods["msp"].tau
+    threshold_file = finished / f"artifacts/thresholds/{RUN}.json"
+    assert explanation["t*"]["threshold"] == json.loads(threshold_file.read_text())["threshold"]
+    assert explanation["tau"]["threshold"] == kept.results.tau
     assert explanation["protocol"] == "paper"
     assert set(explanation["splits"]) == {"test", "coco_far"}
     assert all((finished / file).exists() for file in explanation["files"])

@@ -17,6 +17,7 @@ from tests.stages.in_process import OF_RUN
 
 from farther.command import main
 from farther.curation import benchmark
+from farther.evaluation.paired import StoredEvaluation
 from farther.params import parse
 from farther.publication import collect, publish
 from farther.scoring.entries import read_entry
@@ -67,14 +68,15 @@ def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeyp
 
 @pytest.mark.parametrize("run", RUNS)
 def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, run):
-    report = read(finished / f"artifacts/evaluation/{run}.json")
+    results = StoredEvaluation(finished / "artifacts", run).results
+    not_applicable = results.description.not_applicable
     params = parse((finished / "params.yaml").read_text())
-    assert set(report["methods"]) | set(report["not_applicable"]) == set(params["methods"])
-    for results in report["methods"].values():
-        name = run.partition("-")[0]
-        assert set(results["splits"]) == SPLITS[name] | ADDED[name]
-        for split in results["splits"].values():
-            assert split["groups"]["open_set"]["values"]["unknown_objects"] > 0
+    assert set(results.description.fitted) | set(not_applicable) == set(params["methods"])
+    name = run.partition("-")[0]
+    for method in results.description.fitted:
+        counts = results.table.frame.filter(method=method, metric="unknown_objects", part="")
+        assert set(counts["split"]) == SPLITS[name] | ADDED[name]
+        assert counts["value"].min() > 0
     expected = set()
     for name, values in params["methods"].items():
         entry = read_entry(name, values)
@@ -84,7 +86,7 @@ def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, r
             expected.add(name)
         if entry.runs and run not in entry.runs:
             expected.add(name)
-    assert set(report["not_applicable"]) == expected
+    assert set(not_applicable) == expected
 
 
 def test_only_candidates_that_people_accepted_are_in_the_splits_for_them(finished):
@@ -205,8 +207,8 @@ def test_the_other_protocol_needs_no_detector_again(
     stage("code_digests")
     for name in OF_RUN:
         stage(name, "bdd-rtdetr")
-    report = read("artifacts/evaluation/bdd-rtdetr.json")
-    assert report["threshold"] == 0.3
-    assert report["settings"]["protocol"] == "published-code"
+    assert read("artifacts/metrics/bdd-rtdetr/detector.json")["threshold"] == 0.3
+    description = read("artifacts/results/bdd-rtdetr.json")
+    assert description["settings"]["protocol"] == "published-code"
     assert read("artifacts/evaluation/bdd-rtdetr/methods/gen/threshold.json")["rule"] == "gaussian"
-    assert report["methods"]["gen"]["fitted"]["params"]["protocol"] == "published-code"
+    assert description["fitted"]["gen"]["params"]["protocol"] == "published-code"

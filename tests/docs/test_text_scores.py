@@ -16,6 +16,7 @@ from tests.similarity.conftest import write_clip
 from tests.stages.in_process import OF_RUN, run
 
 from farther.command import main
+from farther.evaluation.paired import StoredEvaluation
 from farther.tables import Images, Objects
 
 ROOT = Path(__file__).parents[2]
@@ -117,13 +118,11 @@ def test_boxes_alone_get_text_scores_and_what_they_gain_over_the_confidence(proj
     printed = " ".join(capsys.readouterr().out.split())
     assert "Leaks: 2 prompts name one of the 2 categories of the OOD test splits" in printed
     run(project, "infer ours", *(f"{stage} ours" for stage in OF_RUN))
-    evaluated = json.loads((project / "artifacts/evaluation/ours.json").read_text())
-    evaluated = evaluated.get("content", evaluated)
-    gains = evaluated["gains"]["methods"]
+    results = StoredEvaluation(project / "artifacts", "ours").results
+    gains = results.table.frame.filter(part="minus=confidence", metric="auroc")
     on_crops = {f"{name}_on_crops" for name in ("knn", "mahalanobis", "mcm", "neg_label")}
-    assert set(gains) == {"confidence", *on_crops}
-    for name, values in gains.items():
-        assert np.isfinite(values["auroc"]["gain"]), name
-    remarks = {name: of["fitted"]["remarks"] for name, of in evaluated["methods"].items()}
-    assert "test splits: cloud, fox" in remarks["neg_label_on_crops"][0]
-    assert remarks["mcm_on_crops"] == []
+    assert set(gains["method"]) == {"confidence", *on_crops}
+    assert gains["value"].is_finite().all()
+    fitted = results.description.fitted
+    assert "test splits: cloud, fox" in fitted["neg_label_on_crops"].remarks[0]
+    assert fitted["mcm_on_crops"].remarks == []

@@ -23,6 +23,7 @@ from tests.docs.pages import EXAMPLES, Page
 from tests.support import dvc_commands
 
 from farther.command import main
+from farther.evaluation.paired import StoredEvaluation
 from farther.methods.base import METHODS
 from farther.params import parse
 
@@ -187,15 +188,14 @@ def test_the_charts_are_drawn_without_a_network(executed):
 
 
 def test_its_metrics_are_those_of_the_pipeline(executed, evaluated):
-    report = json.loads(
-        (evaluated.folder / "artifacts/evaluation/voc-faster_rcnn.json").read_text()
-    )
-    theirs = report["methods"]["knn"]["splits"]["coco_near"]["groups"]
+    table = StoredEvaluation(evaluated.folder / "artifacts", "voc-faster_rcnn").results.table
+    separation = table.values("ood", split="coco_near", method="knn")
     measured = shown(executed, "ood.evaluate")
-    assert measured == pytest.approx({name: theirs["ood"]["values"][name] for name in measured})
+    assert measured == pytest.approx({name: separation[name].value for name in measured})
+    outcomes = table.values("open_set", split="coco_near", method="knn")
     counts = shown(executed, "counts = ")
     names = {"found": "tp_u", "misclassified": "fn_misclassified", "missed": "fn_missed"}
-    assert counts == {word: theirs["open_set"]["values"][name] for word, name in names.items()}
+    assert counts == {word: outcomes[name].value for word, name in names.items()}
 
 
 def test_intervals_contain_their_metrics(executed):

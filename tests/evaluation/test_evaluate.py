@@ -20,7 +20,8 @@ from tests.evaluation.evaluated_runs import (
 
 from farther.errors import DataError
 from farther.evaluation.groups import GROUPS
-from farther.evaluation.results import FromBest
+from farther.evaluation.long_table import long_table, read_long_table
+from farther.evaluation.results import FromBest, RunDescription, read_description
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.metrics import open_set
@@ -55,9 +56,8 @@ def test_metrics_of_a_case_worked_by_hand(evaluated_run):
     assert report.classifier_type == "multi-class without background"
     assert report.methods["msp"].id_regions_kept == 1
     assert report.methods["msp"].splits["far"].by_category["bear"].values["fn_missed"] == 1
-    stored = json.loads(files.evaluation.read_text())
-    assert stored.pop("digest")
-    assert stored == report.model_dump(mode="json")
+    assert read_long_table(files.long_table).equals(long_table(report))
+    assert read_description(files.description) == RunDescription.of(report)
 
 
 def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metrics(evaluated_run):

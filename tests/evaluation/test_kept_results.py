@@ -13,6 +13,8 @@ from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.kept_with_proposals import update_with_proposals
+from farther.evaluation.long_table import LongTable, read_long_table
+from farther.evaluation.results import read_description
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import stored_tau
 from farther.incremental.keyed import EMPTY
@@ -144,7 +146,8 @@ def results(files):
     for folder in (files.results, files.outcomes, files.metrics, files.root / "plots"):
         for path, data in content(folder).items():
             by_path[folder.parent.name, path] = data
-    by_path["evaluation"] = files.evaluation.read_bytes()
+    for file in (files.long_table, files.description):
+        by_path["results", file.name] = file.read_bytes()
     return by_path
 
 
@@ -223,7 +226,8 @@ def test_a_method_that_is_no_longer_listed_leaves_nothing(files):
     assert evaluated(files) == []
     for folder in (files.results, files.outcomes, files.metrics):
         assert not [path for path in folder.rglob("*") if "knn" in path.name]
-    assert set(read_json(files.evaluation)["methods"]) == {"msp"}
+    assert set(read_description(files.description).fitted) == {"msp"}
+    assert LongTable(read_long_table(files.long_table)).methods == ["msp"]
 
 
 def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(kept):
@@ -231,9 +235,9 @@ def test_a_method_that_no_longer_applies_leaves_its_reason_and_no_results(kept):
     assert evaluated(kept, **FEW) == []
     assert not (kept.results / "methods/knn").exists()
     assert not (kept.outcomes / "knn").exists()
-    report = read_json(kept.evaluation)
-    assert report["not_applicable"] == {"knn": "no features"}
-    assert set(report["methods"]) == {"msp"}
+    description = read_description(kept.description)
+    assert description.not_applicable == {"knn": "no features"}
+    assert set(description.fitted) == {"msp"}
 
 
 # ----------------------------------------------------------------------
@@ -262,10 +266,10 @@ def chosen_by_rules(files):
 
 def test_results_by_class_of_kept_methods_are_those_of_a_whole_evaluation(chosen_by_rules):
     evaluated(chosen_by_rules, **FEW)
-    classes = read_json(chosen_by_rules.evaluation)["classes"]
-    assert list(classes["by_oodness"]) == ["msp", "knn"]
-    assert classes["outcomes"]["knn"]["2"]["objects"] > 0
-    assert classes["edges"]
+    table = LongTable(read_long_table(chosen_by_rules.long_table))
+    assert all(table.by_part("classes", "oodness", method=method) for method in METHODS)
+    assert table.by_part("classes", "oodness", method="knn")["2"]["objects"].value > 0
+    assert read_description(chosen_by_rules.description).class_graph.edges
     before = content(chosen_by_rules.root)
     assert evaluated(chosen_by_rules, **FEW) == []
     assert content(chosen_by_rules.root) == before
@@ -294,7 +298,8 @@ def test_other_classes_of_images_concern_all_results(chosen_by_rules, change):
     else:
         image_classes.unlink()
     assert evaluated(files, **FEW) == EVERYTHING
-    assert (read_json(files.evaluation)["classes"] is None) == (change == "no classes")
+    class_graph = read_description(files.description).class_graph
+    assert (class_graph is None) == (change == "no classes")
     assert results(files) == refresh(files, **FEW)
 
 
@@ -380,7 +385,7 @@ def test_results_that_were_deleted_are_made_again(kept, part):
         ("outcomes/r/knn/far.objects.parquet", "outcomes/r/msp/far.objects.parquet", "knn"),
         ("evaluation/r/methods/knn/roc.parquet", "evaluation/r/methods/msp/roc.parquet", "knn"),
         ("evaluation/r/methods/knn/results.json", "evaluation/r/methods/msp/results.json", "knn"),
-        ("evaluation/r/detector.json", "evaluation/r.json", "the detector"),
+        ("evaluation/r/detector.json", "results/r.json", "the detector"),
     ],
 )
 def test_a_result_in_the_place_of_another_valid_one_is_made_again(kept, file, other, computed):
@@ -422,7 +427,8 @@ def test_tau_keeps_its_fraction_of_the_validation_scores_at_or_above_t(files):
     assert (tau.rule, tau.keep, tau.regions) == ("percentile", 0.8, len(scores))
     assert 0 < len(scores) < len(regions)
     assert np.mean(scores >= tau.threshold) == pytest.approx(0.8, abs=1 / len(scores))
-    assert read_json(files.evaluation)["methods"]["knn"]["tau"] == tau.threshold
+    table = LongTable(read_long_table(files.long_table))
+    assert table.values("threshold", method="knn")["tau"].value == tau.threshold
 
 
 def test_a_method_with_a_threshold_of_its_own_keeps_it_whatever_the_fraction(files):

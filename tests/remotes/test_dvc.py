@@ -202,7 +202,7 @@ def test_a_colleague_with_an_empty_cache_pulls_and_only_code_runs(colleague: Clo
     colleague.run("dvc", "pull")
     assert stages_in(colleague.run("dvc", "repro")) == ["code"]
     assert colleague.run("dvc", "status").split() == ["code:", "always", "changed"]
-    assert (colleague.folder / f"artifacts/evaluation/{RUN}.json").is_file()
+    assert (colleague.folder / f"artifacts/results/{RUN}.parquet").is_file()
     assert colleague.run("git", "status", "--porcelain") == ""
 
 

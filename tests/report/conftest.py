@@ -29,7 +29,8 @@ from farther.evaluation.deploy.results import Budget
 from farther.evaluation.evaluate import EvaluationCode, evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.results import Evaluation, read_evaluation
+from farther.evaluation.recovery import RecoveredRun
+from farther.evaluation.results import Evaluation
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.write import write_values
 from farther.report import build
@@ -283,11 +284,15 @@ class Project:
         inputs = RunInputs(
             RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles()), settings
         )
-        evaluate_run(inputs, TauSettings(), EvaluationCode(""))
+        evaluation, _ = evaluate_run(inputs, TauSettings(), EvaluationCode(""))
+        (self.root / EVALUATION).write_text(evaluation.model_dump_json())
         write_choice(inputs, Budget(max_false_alarms=0.5, max_misclassified=0.1))
 
 
 SUBSETS = ("train", "val", "test")
+
+#: The file of a project with what the evaluation of `pets-net` gave.
+EVALUATION = "evaluation.json"
 
 
 def run_of(
@@ -334,20 +339,26 @@ def copy_run(root: Path, run: str = "pets-later") -> None:
         shutil.copytree(artifacts / name / "pets-net", artifacts / name / run)
     for file in artifacts.glob("plots/*/pets-net.csv"):
         shutil.copy(file, file.with_name(f"{run}.csv"))
-    evaluation = read_evaluation(artifacts / "evaluation/pets-net.json")
-    copied = evaluation.model_copy(update={"run": run})
-    write_evaluation(root, copied)
+    write_evaluation(root, evaluation_in(root, run))
 
 
-def write_evaluation(root: Path, evaluation: Evaluation) -> None:
-    """Writes an evaluation and its values."""
-    write_values(RunFiles(evaluation.run, evaluation.benchmark, root / "artifacts"), evaluation)
+def evaluation_in(root: Path, run: str = "pets-net") -> Evaluation:
+    """What the evaluation of `pets-net` in a project gave, as that of a run."""
+    evaluation = Evaluation.model_validate_json((root / EVALUATION).read_text())
+    return evaluation.model_copy(update={"run": run})
+
+
+def write_evaluation(
+    root: Path, evaluation: Evaluation, recovered: RecoveredRun | None = None
+) -> None:
+    """Writes the results of a run: its evaluation, and those of its proposals."""
+    files = RunFiles(evaluation.run, evaluation.benchmark, root / "artifacts")
+    write_values(files, evaluation, recovered)
 
 
 def add_proposals(root: Path) -> None:
     """Gives `pets-later` results of proposals."""
-    files = RunFiles("pets-later", "pets", root / "artifacts")
-    write_values(files, read_evaluation(files.evaluation), recovered_run())
+    write_evaluation(root, evaluation_in(root, "pets-later"), recovered_run())
 
 
 class WithCats(Project):

@@ -7,12 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from PIL import Image
-from tests.report.conftest import PARAMS, add_proposals, copy_run, write_evaluation
+from tests.report.conftest import PARAMS, add_proposals, copy_run, evaluation_in, write_evaluation
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import read_long_table, write_long_table
-from farther.evaluation.results import read_evaluation
 from farther.incremental.keyed import Keyed
 from farther.report import kept_pages, means, navigation, power
 from farther.report.charts import vega
@@ -81,13 +80,13 @@ def report_from_nothing(root: Path, params, jobs: int = 1) -> dict[str, bytes]:
 
 
 def change_threshold(root, params):
-    evaluation = read_evaluation(root / "artifacts/evaluation/pets-later.json")
+    evaluation = evaluation_in(root, "pets-later")
     evaluation.methods["knn"].tau -= 0.01
     write_evaluation(root, evaluation)
 
 
 def change_self_awareness(root, params):
-    evaluation = read_evaluation(root / "artifacts/evaluation/pets-later.json")
+    evaluation = evaluation_in(root, "pets-later")
     evaluation.self_awareness.values["daq"] = 0.123
     write_evaluation(root, evaluation)
 

@@ -6,8 +6,8 @@ They are compared with values worked out by hand from conftest.PHOTOS.
 from dataclasses import replace
 
 import pytest
+from tests.report.conftest import evaluation_in
 
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.report.means import table
 from farther.report.results import read_runs
@@ -47,7 +47,7 @@ def test_the_dagger_is_that_of_the_split_where_a_distance_has_one(run, evaluated
 
 def test_runs_of_one_title_share_rows_unless_they_have_a_distance_in_common(run, evaluated):
     def only(distance: str):
-        evaluation = read_evaluation(run.results.files.evaluation)
+        evaluation = evaluation_in(evaluated)
         for method in evaluation.methods.values():
             method.means = {distance: method.means[distance]}
         results = StoredResults.of(evaluation)

@@ -1,15 +1,13 @@
 """Every value that the report prints comes from the long table of its run."""
 
-import shutil
 from dataclasses import replace
 
 import polars as pl
 import pytest
-from tests.report.conftest import add_proposals, build, copy_run
+from tests.report.conftest import evaluation_in
 from tests.support.evaluations import recovered_run
 
 from farther.evaluation.long_table import LongTable
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.report import metric_groups, subsets, tables
 from farther.report.charts import error_budget
@@ -62,8 +60,8 @@ PRINTED = {
 @pytest.fixture
 def run(evaluated, params):
     run = read_run("pets-net", params, evaluated / "artifacts")
-    evaluation = read_evaluation(run.results.files.evaluation)
-    return replace(run, results=StoredResults.of(evaluation, recovered_run()))
+    results = StoredResults.of(evaluation_in(evaluated), recovered_run())
+    return replace(run, results=results)
 
 
 def with_other_values(run, groups):
@@ -86,27 +84,3 @@ def test_a_value_of_the_long_table_is_the_one_that_is_printed(run, name):
     shown = repr(section(run))
     assert repr(section(replace(run))) == shown
     assert repr(section(with_other_values(run, groups))) != shown
-
-
-def test_the_report_is_the_same_without_the_files_that_have_the_values_too(
-    evaluated, params, tmp_path
-):
-    project = shutil.copytree(evaluated, tmp_path, dirs_exist_ok=True)
-    copy_run(project)
-    add_proposals(project)
-    with_files = pages_of(project, params)
-    for file in (project / "artifacts/evaluation").glob("*.json"):
-        file.unlink()
-    assert pages_of(project, params) == with_files
-
-
-def pages_of(project, params):
-    """Each file of a report that is written anew → its content."""
-    report = project / "artifacts/report"
-    shutil.rmtree(report, ignore_errors=True)
-    build(params, project)
-    return {
-        str(file.relative_to(report)): file.read_bytes()
-        for file in sorted(report.rglob("*"))
-        if file.is_file()
-    }

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-from tests.report.conftest import write_evaluation
+from tests.report.conftest import evaluation_in, write_evaluation
 from tests.support.evaluations import SEARCH
 
 import farther
 from farther.errors import ParameterError
-from farther.evaluation.results import read_evaluation
 from farther.report import build
 from farther.report.gallery.examples import Mark
 from farther.report.pages import methods as methods_page
@@ -325,10 +324,9 @@ def test_without_the_evaluation_s_details_the_tables_are_still_there(project, pa
 
 
 def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, read):
-    file = project / "artifacts" / "evaluation" / "pets-net.json"
-    details = read_evaluation(file)
-    details.methods["knn"].fitted.choice = replace(SEARCH, oracle=True)
-    write_evaluation(project, details)
+    evaluation = evaluation_in(project)
+    evaluation.methods["knn"].fitted.choice = replace(SEARCH, oracle=True)
+    write_evaluation(project, evaluation)
     index = read(build(params, project))
     assert "kNN (oracle)" in index.texts("th")
     folder = project / "artifacts" / "report"

@@ -4,13 +4,9 @@ import re
 import shutil
 
 import pytest
-from tests.report.conftest import PARAMS, write_evaluation
+from tests.report.conftest import PARAMS, evaluation_in, write_evaluation
 
-from farther.evaluation.results import (
-    ClassifierResults,
-    GroupResults,
-    read_evaluation,
-)
+from farther.evaluation.results import ClassifierResults, GroupResults
 from farther.report import build
 from farther.report.papers.layout import PAPERS
 from farther.report.results import IMAGES
@@ -136,7 +132,7 @@ def complete(built, tmp_path_factory):
         shutil.copytree(artifacts / folder / "pets-net", artifacts / folder / "pets-later")
     for file in artifacts.glob("plots/*/pets-net.csv"):
         shutil.copy(file, file.with_name("pets-later.csv"))
-    evaluation = read_evaluation(artifacts / "evaluation" / "pets-net.json")
+    evaluation = evaluation_in(root)
     for evaluated in evaluation.methods.values():
         for split in evaluated.splits.values():
             for name, values in (("known", KNOWN), ("pairs", PAIRS), ("full_spectrum", SPECTRUM)):

@@ -218,7 +218,7 @@ def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_ow
 ):
     assert (
         read(evaluated, "thresholds/demo.json")["threshold"]
-        == read(evaluated, "evaluation/demo.json")["threshold"]
+        == read(evaluated, "metrics/demo/detector.json")["threshold"]
         == 0.5
     )
     change(evaluated, threshold={"rule": "best_f1"})

@@ -147,8 +147,8 @@ def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_wit
     assert json.loads(of_native)["auroc"] is not None
     native = json.loads((project / "artifacts/metrics/native/detector.json").read_text())
     assert json.loads((bare / "detector.json").read_text()) == native
-    evaluation = json.loads((project / "artifacts/evaluation/bare.json").read_text())
-    assert evaluation["not_applicable"] == {
+    description = json.loads((project / "artifacts/results/bare.json").read_text())
+    assert description["not_applicable"] == {
         "msp": "msp needs logits, which these regions do not have",
         "knn": "knn needs features, which these regions do not have",
         "uncertainty": "uncertainty needs uncertainty, which these regions do not have",
@@ -157,8 +157,8 @@ def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_wit
 
 def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     monkeypatch.chdir(project)
-    evaluation = json.loads((project / "artifacts/evaluation/bare.json").read_text())
-    reason = evaluation["not_applicable"]["knn"]
+    description = json.loads((project / "artifacts/results/bare.json").read_text())
+    reason = description["not_applicable"]["knn"]
     page = (project / "artifacts/report/compare.html").read_text()
     assert re.search(rf"<b>kNN</b> to bare \(\w+\): {re.escape(reason)}", page)
     shown = " ".join(summary(parse((project / "params.yaml").read_text())).split())

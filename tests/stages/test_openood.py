@@ -230,8 +230,8 @@ def test_the_deep_ensemble_scores_by_the_mean_logits_of_the_three_seeds(project)
 def test_every_method_that_openood_publishes_is_measured_on_each_test_split(project):
     root, name, run = project
     params = parse((root / "params.yaml").read_text())
-    evaluation = read_json(root / "artifacts/evaluation" / f"{run}.json")
-    assert evaluation["not_applicable"] == {}
+    description = read_json(root / "artifacts/results" / f"{run}.json")
+    assert description["not_applicable"] == {}
     for split in BENCHMARKS[name][2]:
         for method in params["methods"]:
             value = read_json(root / "artifacts/metrics" / run / split / f"{method}.json")["auroc"]

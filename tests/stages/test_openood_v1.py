@@ -217,8 +217,8 @@ def mnist(tmp_path_factory, digests):
 
 @pytest.mark.slow
 def test_every_method_of_the_profile_is_measured_on_each_test_split(mnist):
-    evaluation = read_json(mnist / "artifacts/evaluation/mnist-lenet.json")
-    assert evaluation["not_applicable"] == {}
+    description = read_json(mnist / "artifacts/results/mnist-lenet.json")
+    assert description["not_applicable"] == {}
     for split in DISTANCES["openood-v1-mnist"]:
         for method in POST_HOC | {"mc_dropout", "deep_ensemble"}:
             value = read_json(mnist / "artifacts/metrics/mnist-lenet" / split / f"{method}.json")[

@@ -22,8 +22,6 @@ Outputs, below the artifacts folder:
         reports and commands are selections of
     results/<run>.json
         how the run was evaluated: settings, methods, hashes; and its curves and histograms
-    evaluation/<run>.json
-        both in one file, nested; no stage or command reads it
     evaluation/<run>/
         stored results and replicates of each method
 
@@ -69,7 +67,7 @@ class EvaluatedRun:
     """The metrics of a run.
 
     Args:
-        evaluation: The content of `evaluation/<run>.json`.
+        evaluation: All metrics of the run.
         frames: {method: {kind of plot: rows}}.
         computed: What was computed and not kept: "the detector", and methods.
     """
@@ -85,7 +83,7 @@ def evaluate_run(
     """Computes and writes all metrics of a run without proposals; see `compute_metrics`.
 
     Returns:
-        The content of `evaluation/<run>.json`; and what was computed: "the detector", and methods.
+        All metrics of the run; and what was computed: "the detector", and methods.
 
     Raises:
         DataError: an input is absent or wrong; names file, row and field.

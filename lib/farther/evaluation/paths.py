@@ -19,7 +19,7 @@ Below the artifacts folder:
         its scores
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
         see `farther.tables.annotations`
-    metrics/<run>/, plots/<kind>/<run>.csv, evaluation/<run>.json, evaluation/<run>/
+    metrics/<run>/, plots/<kind>/<run>.csv, evaluation/<run>/
         see `farther.evaluation.evaluate`
     results/<run>.parquet, results/<run>.json
         all values (`farther.evaluation.long_table`); how they were evaluated, and curves
@@ -97,7 +97,6 @@ class RunFiles:
         self.metrics = inside(self.root / "metrics", run)
         self.outcomes = inside(self.root / "outcomes", run)
         self.results = inside(self.root / "evaluation", run)
-        self.evaluation = inside(self.root / "evaluation", f"{run}.json")
         self.long_table = inside(self.root / "results", f"{run}.parquet")
         self.description = inside(self.root / "results", f"{run}.json")
         self.choice = inside(self.root / "choices", f"{run}.json")

@@ -1,7 +1,7 @@
-"""The typed content of `evaluation/<run>.json`.
+"""The typed metrics of a run, and the parts of them that are stored.
 
-The stage `evaluate` computes it, and makes `results/<run>.parquet` and `results/<run>.json` of it,
-which reports and commands read. Values are fractions, None where they are not defined. The keys of
+The stage `evaluate` makes `results/<run>.parquet` and `results/<run>.json` of an `Evaluation`;
+reports and commands read these. Values are fractions, None where they are not defined. The keys of
 maps are names of metrics, methods, splits or classes.
 """
 
@@ -818,15 +818,6 @@ def _validated(kind: type[T], content: Any, file: Path, advice: str) -> T:
         field = ".".join(str(part) for part in location) or None
         problem = f"written by another version: {advice}"
         raise DataError(problem, file=file, field=field) from None
-
-
-def read_evaluation(file: Path) -> Evaluation:
-    """The content of `evaluation/<run>.json`.
-
-    Raises:
-        DataError: the file is absent, damaged or edited, or of another version.
-    """
-    return read_results(Evaluation, file, "run `farther repro`")
 
 
 def read_description(file: Path) -> RunDescription:

@@ -25,13 +25,13 @@ def write_run(
     frames: Mapping[str, Mapping[str, pl.DataFrame]],
     recovered: RecoveredRun | None = None,
 ) -> None:
-    """Writes `results/<run>.*`, metrics, plots and `evaluation/<run>.json`.
+    """Writes `results/<run>.*`, metrics and plots.
 
     The files of an earlier evaluation are replaced as a whole.
 
     Args:
         files: The run's files.
-        evaluation: The content of `evaluation/<run>.json`.
+        evaluation: All metrics of the run.
         frames: {method: {kind of plot: rows}}.
         recovered: Results of the run's proposals; None where it has none.
     """
@@ -44,14 +44,23 @@ def write_values(
     files: RunFiles, evaluation: Evaluation, recovered: RecoveredRun | None = None
 ) -> None:
     """Writes all of a run but its plots; see `write_run`."""
-    table = long_table(evaluation, recovered)
-    write_long_table(files, table)
-    with write_aside(files.metrics) as folder:
-        for name, metrics in metric_files(table, evaluation.settings.id_split).items():
-            _write(inside(folder, name), metrics)
+    write_table(files, long_table(evaluation, recovered), evaluation.settings.id_split)
     proposals = None if recovered is None else recovered.drawings
     write_results(files.description, RunDescription.of(evaluation, proposals))
-    write_results(files.evaluation, evaluation)
+
+
+def write_table(files: RunFiles, table: pl.DataFrame, id_split: str) -> None:
+    """Writes the long table of a run, and the files of metrics, which are selections of it.
+
+    Args:
+        files: The run's files.
+        table: See `farther.evaluation.long_table`.
+        id_split: Its ID test split.
+    """
+    write_long_table(files, table)
+    with write_aside(files.metrics) as folder:
+        for name, metrics in metric_files(table, id_split).items():
+            _write(inside(folder, name), metrics)
 
 
 def _write(file: Path, metrics: Mapping[str, Any]) -> None:

@@ -6,8 +6,8 @@ One is a class that a file in the project's folder `extensions/` registers; a li
     evaluate: {iou: 0.5, protocol: paper, user_defined: {objects_per_flag: {}}}
 
 Its values are stored in `metrics/<run>/<split>/<method>.json` beside the others, which DVC
-compares, and under `user_defined` in `evaluation/<run>.json`. They have no intervals: their
-formulas take no weights.
+compares, and in the group `user_defined` of `results/<run>.parquet`. They have no intervals:
+their formulas take no weights.
 """
 
 from __future__ import annotations

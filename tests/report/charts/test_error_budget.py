@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from tests.report.conftest import evaluation_in
 
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.metrics.errors.error_budget import KINDS
 from farther.report.charts import error_budget
@@ -17,7 +17,7 @@ def run(evaluated, params):
 
 
 def test_the_charts_have_the_gains_of_the_evaluation(run, evaluated):
-    stored = read_evaluation(evaluated / "artifacts/evaluation/pets-net.json")
+    stored = evaluation_in(evaluated)
     drawn = {row["kind"]: row["gain"] for row in error_budget.known(run).spec["data"]["values"]}
     expected = {kind: of.gain for kind, of in stored.error_budget.kinds.items()}
     assert drawn == pytest.approx(expected, abs=1e-4)
@@ -65,8 +65,8 @@ def test_without_an_error_budget_there_is_nothing_to_draw(make_run):
     assert error_budget.overview([(run, "msp")]) is None
 
 
-def test_a_metric_without_a_value_has_no_chart(run):
-    evaluation = read_evaluation(run.results.files.evaluation)
+def test_a_metric_without_a_value_has_no_chart(run, evaluated):
+    evaluation = evaluation_in(evaluated)
     for split in evaluation.methods["msp"].splits.values():
         for error in split.error_budget.values():
             error.values["ap_u"] = None

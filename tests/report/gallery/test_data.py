@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from tests.report.conftest import evaluation_in
 from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.report.gallery.data import SplitData, folder_url
 from farther.report.gallery.outcomes import SplitOutcomes
@@ -56,7 +56,7 @@ def outcomes(method: dict) -> dict[str, int]:
 def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
     artifacts = evaluated / "artifacts"
     run = read_run("pets-net", params, artifacts)
-    written = read_evaluation(artifacts / "evaluation" / "pets-net.json").methods
+    written = evaluation_in(evaluated).methods
     roots = {"photos": evaluated / "photos"}
     for split in run.splits:
         _, methods = split_data(
@@ -275,7 +275,7 @@ def test_a_report_without_a_gallery_says_so(project, tmp_path):
 def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
     artifacts = evaluated / "artifacts"
     run = read_run("pets-net", params, artifacts)
-    aware = read_evaluation(artifacts / "evaluation" / "pets-net.json").self_awareness
+    aware = evaluation_in(evaluated).self_awareness
     for split in run.splits:
         found = SplitOutcomes.read(run, split.name, artifacts)
         shared, _ = split_data(found, {"photos": evaluated / "photos"}, artifacts / "report")

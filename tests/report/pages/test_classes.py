@@ -5,14 +5,14 @@ import polars as pl
 import pytest
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+from tests.report.conftest import evaluation_in
 
-from farther.evaluation.results import read_evaluation
 from farther.report.pages.classes import _components, class_graph, of_run, pruned
 
 
 @pytest.fixture(scope="module")
 def classes(evaluated):
-    return read_evaluation(evaluated / "artifacts/evaluation/pets-net.json").classes
+    return evaluation_in(evaluated).classes
 
 
 def test_metrics_by_oodness_are_those_of_the_images_of_its_classes(classes):
@@ -34,11 +34,11 @@ def test_classes_of_low_oodness_may_count_as_id(classes):
 
 def test_images_of_shifted_splits_made_by_rules_count_by_their_class(with_cats):
     # the cat's 0.92 is below 14 of the 20 ID detections (0.900, 0.904, …) and equal to one of them
-    evaluation = read_evaluation(with_cats / "artifacts/evaluation/pets-net.json")
-    cat = evaluation.classes.by_oodness["msp"]["0"]
+    classes = evaluation_in(with_cats).classes
+    cat = classes.by_oodness["msp"]["0"]
     assert (cat["images"], cat["regions"], cat["auroc"]) == (1, 1, pytest.approx(14.5 / 20))
     # 20 ID detections and the cat, against 0.70, 0.995 and 0.65
-    counted = evaluation.classes.id_up_to["msp"]["0"]
+    counted = classes.id_up_to["msp"]["0"]
     assert counted["auroc"] == pytest.approx(42 / 63)
 
 

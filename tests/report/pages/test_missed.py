@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from tests.report.conftest import evaluation_in
 from tests.support.evaluations import recovered_run, with_proposals
 
-from farther.evaluation.results import read_evaluation
 from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.with_proposals import FOUND_BY_PROPOSALS as PROPOSED
 from farther.report.charts import error_budget
@@ -28,13 +28,12 @@ NO_LINKS = GalleryLinks("pets-net", "")
 def run(evaluated, params):
     runs = read_runs(params, evaluated / "artifacts")
     evaluated_run = next(run for run in runs if run.is_evaluated)
-    return with_recovered(evaluated_run, recovered_run())
+    return with_recovered(evaluated_run, recovered_run(), evaluated)
 
 
-def with_recovered(run, recovered):
-    """The run with results of proposals."""
-    evaluation = read_evaluation(run.results.files.evaluation)
-    results = StoredResults.of(evaluation, recovered)
+def with_recovered(run, recovered, project):
+    """The run of a project with results of proposals."""
+    results = StoredResults.of(evaluation_in(project), recovered)
     results.files = run.results.files
     return replace(run, results=results)
 
@@ -82,10 +81,9 @@ def test_missed_in_the_sentence_is_the_sum_of_the_grey_parts_of_the_chart(run, e
     assert f"cover {100 * covered:.0f}%" in second
 
 
-def test_the_error_budget_has_what_they_find_in_its_own_row(run):
+def test_the_error_budget_has_what_they_find_in_its_own_row(run, evaluated):
     budget = error_budget.unknown_errors(run, "photos_near", "msp")
-    stored = read_evaluation(run.results.files.evaluation)
-    without = stored.methods["msp"].splits["photos_near"].error_budget
+    without = evaluation_in(evaluated).methods["msp"].splits["photos_near"].error_budget
     # All missed objects remain in the row of missed ones.
     expected = {**without, COVERED_KIND: with_proposals().error_budget[PROPOSED]}
     assert budget.keys() == expected.keys()
@@ -107,11 +105,11 @@ def test_a_sentence_says_what_they_cover_and_at_what_price(run, evaluated):
         "Of the near unknown objects, net (pets) misses 50%: at 0.22 false alarms per ID image, "
         "its proposals (boxes) cover 25%; 25% [10, 40] have neither a detection nor a proposal."
     )
-    without = Distances([with_recovered(run, None)], evaluated).sentences()
+    without = Distances([with_recovered(run, None, evaluated)], evaluated).sentences()
     assert not any("proposals" in text for text in without)
 
 
-def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
+def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run, evaluated):
     assert content([(run, "msp")], {run.name: NO_LINKS})["message"] == (
         "net (pets) misses 50% of the near unknown objects. Its proposals (boxes) cover 25% "
         "(the highest of 2 pairs of run and distance; the lowest: 0%), at 0.22 false alarms per ID "
@@ -121,7 +119,8 @@ def test_the_page_begins_with_what_proposals_cover_and_at_what_price(run):
     (name, source), *_ = recovered.sources.items()
     nothing = source.model_copy(update={"distances": {"far": source.distances["far"]}})
     recovered = recovered.model_copy(update={"sources": {name: nothing}})
-    message = content([(with_recovered(run, recovered), "msp")], {run.name: NO_LINKS})["message"]
+    run = with_recovered(run, recovered, evaluated)
+    message = content([(run, "msp")], {run.name: NO_LINKS})["message"]
     assert message == "Proposals cover none of the unknown objects that the detectors miss."
     assert content([], {})["message"] == ""
 

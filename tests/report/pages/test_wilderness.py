@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from tests.report.conftest import evaluation_in
 from tests.support.evaluations import impact_of, wilderness_of
 
-from farther.evaluation.results import ErrorCauses, OperatingPoints, read_evaluation
+from farther.evaluation.results import ErrorCauses, OperatingPoints
 from farther.report.pages.wilderness import content, of_run
 
 CAUSES = (
@@ -165,7 +166,7 @@ def test_a_classifier_has_no_section(make_run):
 def test_the_pages_of_an_evaluated_run_and_of_the_comparison_have_its_values(
     report_of_two, evaluated, read
 ):
-    evaluation = read_evaluation(evaluated / "artifacts/evaluation/pets-net.json")
+    evaluation = evaluation_in(evaluated)
     detector = read(report_of_two / "detectors/pets-net.html")
     comparison = read(report_of_two / "compare.html")
     assert "wild-1" in detector.charts()

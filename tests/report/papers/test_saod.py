@@ -7,12 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from tests.report.conftest import evaluation_in
 from tests.report.papers.conftest import ROOT, GivenTables, rows_by_table, sources_of, texts_of
 from tests.support.evaluations import evaluation_of
 
 from farther.evaluation import image_uncertainties
 from farther.evaluation.files import RunFiles
-from farther.evaluation.results import MetricValues, read_evaluation
+from farther.evaluation.results import MetricValues
 from farther.evaluation.stored_results import StoredResults
 from farther.report.papers.frames import Sources, results_of_run
 from farther.report.papers.layout import read_paper
@@ -117,7 +118,7 @@ def test_uncertainties_of_probabilistic_boxes_and_sigmoid_heads_have_tables_of_t
         made[title] = MetricValues(values={"top-3": number / 20})
     made["box entropy"].intervals["top-3"] = (0.25, 0.5)
     first = sources.runs[0]
-    stored = read_evaluation(first.results.files.evaluation)
+    stored = evaluation_in(sources.root)
     aware = stored.self_awareness.model_copy(update={"uncertainties": made})
     evaluation = evaluation_of(self_awareness=aware, splits=stored.splits)
     run = replace(first, results=StoredResults.of(evaluation))

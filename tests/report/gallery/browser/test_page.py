@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.report.conftest import evaluation_in
 from tests.report.gallery.conftest import Project
 from tests.support.pages import until
 
-from farther.evaluation.results import read_evaluation
 from farther.tables import ImageAttributes
 
 STATUS = "document.getElementById('status').textContent"
@@ -145,7 +145,7 @@ def test_an_address_names_all_missed_objects_or_a_part_of_them(tab, proposing, o
 
 def test_the_page_counts_what_the_tables_count(tab, built, complaints):
     show(tab, built / "artifacts" / "report" / "gallery.html")
-    methods = read_evaluation(built / "artifacts" / "evaluation" / "pets-net.json").methods
+    methods = evaluation_in(built).methods
     for method, measured in methods.items():
         for split, results in measured.splits.items():
             choose(tab, split=split, method=method)
