@@ -66,6 +66,7 @@ def test_classes_have_mean_and_deviation_and_the_histogram_all_margins():
     assert found["cat"]["sd"] == pytest.approx(np.sqrt((0.5**2 * 2 + 1) / 3 - 1 / 9))
     shares = background_probability.histogram(margin)
     assert (shares[0], shares[-1], sum(shares)) == (0.25, 0.25, 1)
+    assert len(shares) == 40, "bins of 0.05 over [-1, 1]"
     assert background_probability.histogram(margin[:0]) == []
 
 

@@ -81,3 +81,10 @@ def test_classes_without_detections_are_left_as_they_are(objects, regions):
     assert calibrated_by(calibrators, other).score.tolist() == [1, 0.25]
     with pytest.raises(ParameterError, match="linear, histogram, isotonic"):
         calibration.fit("beta", truth, found)
+
+
+def test_the_line_through_equal_confidences_is_level(objects, regions):
+    truth = objects(("a", FIRST, "cat"))
+    found = regions(("a", FIRST, 0.5), ("a", NOWHERE, 0.5))
+    line = calibration.fit("linear", truth, found)["cat"]
+    assert line(np.array([0.1, 0.5, 0.9])) == pytest.approx([0.5, 0.5, 0.5])

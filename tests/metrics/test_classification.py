@@ -198,3 +198,16 @@ def test_each_unknown_class_counts_the_same():
     weights = [RowWeights(np.ones((2, n), dtype=np.int32), np.arange(n)) for n in (50, 40)]
     drawn = classification.macro_auroc(id_scores, scores, category, *weights)
     assert drawn.tolist() == pytest.approx([np.mean(each)] * 2)
+
+
+def test_the_calibration_error_has_fifteen_bins_as_in_guo_et_al():
+    # 14/15 = 0.933 lies between them, and no limit of a smaller number of bins does.
+    classified = classification.Classified(
+        images=np.array(["a", "b"], dtype=object),
+        is_correct=np.array([True, False]),
+        confidence=np.array([0.93, 0.94]),
+        nll=np.ones(2),
+        is_in_top5=np.ones(2),
+    )
+    error = classification.metrics(classified)["ece"].item()
+    assert error == pytest.approx(0.5 * 0.07 + 0.5 * 0.94)

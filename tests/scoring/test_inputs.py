@@ -11,6 +11,7 @@ from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.methods.base import FitError
 from farther.scoring.entries import read_entry
+from farther.scoring.fit import fit_method
 from farther.scoring.inputs import FitSettings, HeldRegions, RunRegions
 from farther.scoring.score import _parts
 from farther.tables import Objects, RegionsFolder
@@ -146,3 +147,17 @@ def test_rows_are_shared_among_cores_in_parts_that_are_not_too_small(
     assert [number for part in parts for number in part.region_id] == list(
         make(50).region_id[:rows]
     )
+
+
+def test_a_method_needs_scores_to_take_a_threshold_from_unless_it_has_one(make, tmp_path):
+    regions = make(seed=1)
+    regions.write(tmp_path / "train")
+    regions[:0].write(tmp_path / "val")
+    run = RunRegions(tmp_path, settings=FitSettings())
+    with pytest.raises(FitError, match="no in-distribution scores to take the threshold"):
+        fit_method(methods.create("msp"), run)
+
+    class WithThreshold(methods.get("msp")):
+        fixed_threshold = 0.5
+
+    fit_method(WithThreshold(), run)

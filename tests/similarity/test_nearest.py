@@ -77,3 +77,9 @@ def test_pairs_of_two_sets_are_all_found():
     found = {pair for i, j, _ in pairs_above(one, other, 0.999) for pair in zip(i, j, strict=True)}
     i, j = np.nonzero(one @ other.T >= 0.999)
     assert found == set(zip(i.tolist(), j.tolist(), strict=True))
+
+
+def test_a_pair_exactly_at_the_threshold_is_a_pair():
+    (pairs,) = pairs_above(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [-1.0, 0.0]]), 0.0)
+    i, j, cosine = pairs
+    assert (i.tolist(), j.tolist(), cosine.tolist()) == ([0], [0], [0.0])

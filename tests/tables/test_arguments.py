@@ -107,3 +107,25 @@ def test_objects_are_made_of_one_dict_and_of_an_iterator():
     assert Objects.from_dicts(iter([target, target])).image_id.tolist() == ["0", "1"]
     with pytest.raises(DataError, match="expected 0 or 1"):
         Objects.from_dicts({**target, "iscrowd": [2]})
+
+
+@pytest.mark.parametrize(
+    ("limit", "inside", "at_or_beyond"),
+    [
+        ({"below": 1}, [0.5], [1, 2]),
+        ({"at_most": 1}, [0.5, 1], [1.5]),
+        ({"above": 1}, [1.5], [1, 0]),
+        ({"at_least": 1}, [1, 1.5], [0.5]),
+    ],
+)
+def test_a_number_is_within_its_limit(limit, inside, at_or_beyond):
+    for value in inside:
+        assert number(value, "alpha", **limit) == value
+    for value in at_or_beyond:
+        with pytest.raises(ParameterError, match=r"^alpha: "):
+            number(value, "alpha", **limit)
+
+
+def test_texts_are_one_per_row():
+    with pytest.raises(DataError, match=r"expected one value per row, found shape \(2, 2\)"):
+        texts(np.array([["a", "b"], ["c", "d"]]), "images")
