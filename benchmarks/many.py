@@ -167,7 +167,9 @@ def print_sizes(project: Path) -> None:
     print(f"| report, {len(size_by_file):,} files | {sum(size_by_file.values()) / 1000:,.0f} |")
     for file in sorted(pages, key=size_by_file.__getitem__, reverse=True)[:LARGEST]:
         print(f"| {file.relative_to(report)} | {size_by_file[file] / 1000:,.0f} |")
-    print(f"| dvc.lock | {(project / 'dvc.lock').stat().st_size / 1000:,.0f} |")
+    lock = project / "dvc.lock"
+    if lock.exists():  # without the command `dvc repro`, the project may have none
+        print(f"| dvc.lock | {lock.stat().st_size / 1000:,.0f} |")
 
 
 def main() -> None:
