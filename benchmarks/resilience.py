@@ -41,7 +41,6 @@ from tests.disturbed.valid import pipeline
 from tests.disturbed.valid.files import delete
 
 from farther.command.doctor.machine import dvc_locks
-from farther.detectors.split_inference import NETWORK_RECORD
 
 #: Stages that are disturbed, and their names in the table.
 DISTURBED = {
@@ -267,19 +266,11 @@ def prepare_repro(folder: Path, stages: Path) -> Path:
     return folder
 
 
-def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
-    """Files that differ between two projects, and hidden files of the second one."""
-    calm_content = processes.project_content(calm)
-    disturbed_content = processes.project_content(disturbed)
-    hidden = []
-    for name in disturbed_content:
-        path = Path(name)
-        if any(part.startswith(".") for part in path.parts) and path.name != NETWORK_RECORD:
-            hidden.append(name)
-    return {
-        "differ": processes.differences(calm_content, disturbed_content),
-        "hidden": sorted(hidden),
-    }
+def different(calm: Path, disturbed: Path) -> list[str]:
+    """Files that differ between two projects, or that only one of them has."""
+    return processes.differences(
+        processes.project_content(calm), processes.project_content(disturbed)
+    )
 
 
 def run_stage(project: Path, stage: str) -> None:
@@ -315,8 +306,12 @@ def on_disk(folder: Path, stages: Sequence[str], times: int, rng: random.Random)
                 for name in ("results.json", "params.yaml"):
                     shutil.copy(calm / name, disturbed / name)
             if stage in DISTURBED:
-                comparison = compared(calm, disturbed)
-                yield {"stage": DISTURBED[stage], **failures, "wrong": problems, **comparison}
+                yield {
+                    "stage": DISTURBED[stage],
+                    **failures,
+                    "wrong": problems,
+                    "after": different(calm, disturbed),
+                }
 
 
 def repro_on_disk(folder: Path, times: int, rng: random.Random) -> dict:
@@ -360,8 +355,8 @@ def repro_on_disk(folder: Path, times: int, rng: random.Random) -> dict:
         delete_locks(disturbed)
         status = repro(disturbed)
         assert status == 0, last_line(disturbed)
-        comparison = compared(calm, disturbed)
-    return {"stage": "dvc repro", **failures, "wrong": problems, **comparison}
+        after = different(calm, disturbed)
+    return {"stage": "dvc repro", **failures, "wrong": problems, "after": after}
 
 
 def delete_locks(project: Path) -> None:
@@ -447,8 +442,7 @@ def large_import(folder: Path, count: int, times: int, rng: random.Random) -> di
         "stage": f"import of {count * DETECTIONS:,} detections",
         "killed": killed,
         "wrong": [],
-        "differ": differ,
-        "hidden": left,
+        "after": [*differ, *left],
     }
 
 
@@ -484,10 +478,9 @@ def killed_workers(folder: Path, times: int, rng: random.Random) -> dict:
         "stage": "infer, a worker killed",
         "killed": killed,
         "wrong": problems,
-        "differ": processes.differences(
+        "after": processes.differences(
             processes.content(calm / regions), processes.content(project / regions)
         ),
-        "hidden": [],
     }
 
 
@@ -506,9 +499,9 @@ def wait_for_children(process: subprocess.Popen, count: int) -> list[str]:
 def print_row(row: dict) -> None:
     """Prints a row of the table, and its problems to stderr."""
     trials = " | ".join(str(row.get(name, "")) for name in ("full", "read-only", "killed"))
-    after_rerun = [*row["differ"], *row["hidden"]]
-    print(f"| {row['stage']} | {trials} | {len(row['wrong'])} | {len(after_rerun)} |", flush=True)
-    for line in (*row["wrong"], *after_rerun):
+    counts = f"{len(row['wrong'])} | {len(row['after'])}"
+    print(f"| {row['stage']} | {trials} | {counts} |", flush=True)
+    for line in (*row["wrong"], *row["after"]):
         print(f"    {line[:300]}", file=sys.stderr, flush=True)
 
 

@@ -13,11 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page
 from tests.support.cases import drawn_tests
-
-from farther.datasets.base import FORMATS
-from farther.detectors.base import registry as detectors
-from farther.methods.base import METHODS
-from farther.metrics.user_defined import METRICS
+from tests.support.extensions import REGISTRIES, forget_extensions
 
 #: The browser, None where there is none. That without windows takes half the time.
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -126,8 +122,9 @@ def registries() -> Iterator[None]:
 
     No class is imported for it: those of detectors import PyTorch.
     """
-    kept = [(each, dict(each._classes)) for each in (METHODS, METRICS, FORMATS, detectors)]
+    kept = [(each, dict(each._classes)) for each in REGISTRIES]
     yield
+    forget_extensions()
     for each, known in kept:
         own_package = f"{each.written.package}."
         for name, cls in list(each._classes.items()):

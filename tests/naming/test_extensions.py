@@ -6,22 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.extensions import forget_extensions
 from tests.support.fitting import fit_and_score
 
 import farther
 from farther import datasets, detectors
-from farther.datasets.base import FORMATS
-from farther.detectors.base import registry
 from farther.errors import ParameterError
 from farther.incremental.stage_digests import StageDigests
-from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
 from farther.naming import extensions
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_run
 from farther.scoring.inputs import RunRegions
-
-REGISTRIES = (METHODS, METRICS, FORMATS, registry)
 
 SHARPNESS = '''
 from farther import Method, register
@@ -58,17 +54,12 @@ class MyMetric(Metric):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The working directory's folder of extensions; their registrations are undone afterwards."""
-    known = {each: {name: each.get(name) for name in each.names()} for each in REGISTRIES}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "extensions").mkdir()
     (tmp_path / "extensions/amounts.py").write_text("def doubled(value):\n    return 2 * value\n")
     yield tmp_path / "extensions"
-    for each, classes in known.items():
-        each._classes.clear()
-        each._classes.update(classes)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "extensions"]:
-        del sys.modules[name]
+    forget_extensions()
 
 
 def test_a_method_in_a_file_of_any_name_is_found_by_its_registered_name(folder, make):

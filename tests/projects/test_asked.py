@@ -6,10 +6,9 @@ import sys
 
 import pytest
 from tests.projects.files import coco, picture, results
+from tests.support.extensions import forget_extensions
 
-from farther.datasets.base import FORMATS
 from farther.detectors import open_vocabulary
-from farther.detectors.adapter import registry
 from farther.detectors.detr import PROMPTED
 from farther.errors import DataError, ParameterError
 from farther.projects import Choices, Lookup, init, recognise, recognise_detector
@@ -83,12 +82,7 @@ def extensions(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "extensions").mkdir()
     yield tmp_path / "extensions"
-    for each in (FORMATS, registry):
-        for name, cls in list(each._classes.items()):
-            if cls.__module__.startswith("extensions."):
-                del each._classes[name]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "extensions"]:
-        del sys.modules[name]
+    forget_extensions()
 
 
 def test_a_format_of_an_extension_is_asked_before_its_files_are_refused(extensions, tmp_path):

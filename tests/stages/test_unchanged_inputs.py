@@ -5,12 +5,10 @@ them, so that keys alone decide what is kept; which stages DVC starts is compare
 and `test_pipeline`.
 """
 
-import importlib
 import json
 import os
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,10 +17,9 @@ import yaml
 from tests.stages.in_process import OF_RUN, run
 from tests.stages.test_imported_run import FAR, KNOWN, as_results, draw
 from tests.support.cases import SEED
+from tests.support.extensions import forget_extensions
 
 from farther.incremental.keyed import content_digest
-from farther.methods.base import METHODS
-from farther.metrics.user_defined import METRICS
 from farther.tables import Images, Objects
 
 RUNS = ("first", "second")
@@ -301,23 +298,6 @@ def finished(inputs: Path, tmp_path_factory) -> Path:
 def make(root: Path) -> None:
     forget_extensions()
     run(root, *STAGES)
-
-
-def forget_extensions() -> None:
-    """Has this process import extensions anew, as a new process does."""
-    for folder in [folder for folder in sys.path if Path(folder, "extensions/metric.py").exists()]:
-        sys.path.remove(folder)
-    sys.path_importer_cache.clear()
-    importlib.invalidate_caches()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "extensions"]:
-        del sys.modules[name]
-    for registry in (METHODS, METRICS):
-        for name in [
-            name
-            for name, cls in registry._classes.items()
-            if cls.__module__.startswith("extensions")
-        ]:
-            del registry._classes[name]
 
 
 def set_param(root: Path, place: str, value: object) -> None:
