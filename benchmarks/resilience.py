@@ -41,6 +41,7 @@ from tests.disturbed.valid import pipeline
 from tests.disturbed.valid.files import delete
 
 from farther.command.doctor.machine import dvc_locks
+from farther.incremental.keyed import EMPTY
 
 #: Stages that are disturbed, and their names in the table.
 DISTURBED = {
@@ -82,7 +83,7 @@ def write_params(project: Path, params: dict) -> None:
 
 def write_results(project: Path) -> None:
     """Writes the detections of the network as another program would write them."""
-    from farther.tables import Regions
+    from farther.tables import Images, Regions
 
     results = []
     known: tuple[str, ...] = ()
@@ -90,6 +91,8 @@ def write_results(project: Path) -> None:
         if not folder.is_dir():
             continue
         regions = Regions.read(folder)
+        images = Images.read(project / f"artifacts/splits/voc/{folder.name}/images.parquet")
+        files = dict(zip(images.image_id, images.file))
         known = regions.header.known_classes
         size = regions.box[:, 2:] - regions.box[:, :2]
         for row in range(len(regions)):
@@ -97,7 +100,7 @@ def write_results(project: Path) -> None:
                 continue
             results.append(
                 {
-                    "image_id": str(regions.image_id[row]),
+                    "file_name": files[regions.image_id[row]],
                     "category_id": int(regions.label[row]),
                     "bbox": [*map(float, regions.box[row, :2]), *map(float, size[row])],
                     "score": float(regions.score[row]),
@@ -137,7 +140,7 @@ def fill(disk: Path, free_bytes: int) -> Path:
 def half_written(calm: dict[str, str], before: dict[str, str], after: dict[str, str]) -> list[str]:
     """Files beside finished outputs that neither project holds.
 
-    Lists of what is finished grow, so they may have a content in between.
+    Records list what is finished and grow, and marks of empty folders go, so they may have a content in between.
 
     Args:
         calm: Digest by name of the files of the undisturbed project.
@@ -147,17 +150,18 @@ def half_written(calm: dict[str, str], before: dict[str, str], after: dict[str, 
     for name, digest in after.items():
         if digest in (before.get(name), calm.get(name)):
             continue
-        if ".work/" not in name and not name.endswith("regions.json"):
-            names.append(name)
+        if ".work/" in name or name.startswith("records/") or Path(name).name == EMPTY:
+            continue
+        names.append(name)
     return names
 
 
 def last_line(folder: Path) -> str:
-    """Last line of a project's log, empty if there is none."""
-    lines = folder.with_suffix(".log").read_text().strip().splitlines()
-    if not lines:
-        return ""
-    return lines[-1].removeprefix("SystemExit: ")
+    """Last line of a project's log that tells what happened, empty if there is none."""
+    for line in reversed(folder.with_suffix(".log").read_text().strip().splitlines()):
+        if not line.startswith("What was made of the other runs"):
+            return line.removeprefix("SystemExit: ")
+    return ""
 
 
 @dataclass(frozen=True)

@@ -195,12 +195,16 @@ def counted_together(
 # comparisons
 
 
+#: Files that hold measured times: an artifact, and what the report shows of it.
+MEASURED_TIMES = ("times.json", "times.js")
+
+
 def content(folder: Path) -> dict[str, str]:
     """SHA-256 of each file below a folder, hidden files included, but for measured times."""
     digest_by_name = {}
     for parent, _, names in os.walk(folder):
         for name in names:
-            if name != "times.json":
+            if name not in MEASURED_TIMES:
                 file = Path(parent, name)
                 digest = hashlib.sha256(file.read_bytes()).hexdigest()
                 digest_by_name[str(file.relative_to(folder))] = digest
@@ -229,7 +233,7 @@ def identities(folder: Path) -> dict[str, tuple[int, int]]:
     """
     identity_by_name = {}
     for file in folder.rglob("*"):
-        if file.is_file() and file.name != "times.json":
+        if file.is_file() and file.name not in MEASURED_TIMES:
             status = file.stat()
             name = str(file.relative_to(folder))
             identity_by_name[name] = (status.st_ino, status.st_mtime_ns)
