@@ -92,7 +92,7 @@ def write_results(project: Path) -> None:
             continue
         regions = Regions.read(folder)
         images = Images.read(project / f"artifacts/splits/voc/{folder.name}/images.parquet")
-        files = dict(zip(images.image_id, images.file))
+        files = dict(zip(images.image_id, images.file, strict=True))
         known = regions.header.known_classes
         size = regions.box[:, 2:] - regions.box[:, :2]
         for row in range(len(regions)):
@@ -140,7 +140,8 @@ def fill(disk: Path, free_bytes: int) -> Path:
 def half_written(calm: dict[str, str], before: dict[str, str], after: dict[str, str]) -> list[str]:
     """Files beside finished outputs that neither project holds.
 
-    Records list what is finished and grow, and marks of empty folders go, so they may have a content in between.
+    Records list what is finished and grow, and marks of empty folders go, so they may have a
+    content in between.
 
     Args:
         calm: Digest by name of the files of the undisturbed project.
