@@ -162,10 +162,11 @@ class RunInputs:
         """Labelled images of the ID split, and a classifier's predictions for them."""
         return Classified.of(self.id_split.objects, self.id_split.regions())
 
-    @property
-    def _full_spectrum(self) -> list[RunSplit]:
-        """The ID split and, after it, the shifted splits."""
-        return [self.id_split, *self.shifted]
+    @cached_property
+    def _full_spectrum(self) -> list[tuple[RunSplit, np.ndarray]]:
+        """The ID split and, after it, the shifted splits, with masks of regions at or above t*."""
+        splits = [self.id_split, *self.shifted]
+        return [(split, split.regions().score >= self.threshold) for split in splits]
 
     @cached_property
     def full_spectrum_image_id(self) -> np.ndarray:
@@ -173,24 +174,21 @@ class RunInputs:
 
         A shifted image is drawn together with its original, which has the same name.
         """
-        image_ids = [split.regions(self.threshold).image_id for split in self._full_spectrum]
+        image_ids = [split.regions().image_id[is_above] for split, is_above in self._full_spectrum]
         return np.concatenate(image_ids)
 
     @cached_property
     def full_spectrum_draws(self) -> ImageDraws | None:
         """Draws of the images of the ID split and the shifted splits; None without replicates."""
         images: frozenset[str] = frozenset()
-        for split in self._full_spectrum:
+        for split, _ in self._full_spectrum:
             images |= split.images
         return self.settings.draws(images)
 
     def full_spectrum_scores(self, method: str) -> np.ndarray:
         """A method's scores of the regions of `full_spectrum_image_id`."""
-        scores_by_split = []
-        for split in self._full_spectrum:
-            above_threshold = split.regions().score >= self.threshold
-            scores_by_split.append(self.scores(method, split)[above_threshold])
-        return np.concatenate(scores_by_split)
+        scores = [self.scores(method, split)[is_above] for split, is_above in self._full_spectrum]
+        return np.concatenate(scores)
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
         """A method's scores of the stored regions of a split; see `aligned_scores`."""

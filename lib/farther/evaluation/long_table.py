@@ -111,18 +111,51 @@ SCHEMA: dict[str, type[pl.DataType]] = {
 
 #: Values of the table that the catalogue does not have and papers' tables do.
 NOT_IN_CATALOGUE = (
-    *("images", "objects", "regions", "correct", "errors", "ood_regions"),
+    "images",
+    "objects",
+    "regions",
+    "correct",
+    "errors",
+    "ood_regions",
     "id_regions_kept",
-    *("map_closed", "map_open", "average_impact"),
-    *("detections", "localisation", "similar", "other_class", "background"),
-    *("unknown_unknown", "mixed_unknown"),
-    *("f", "precision", "recall", "operating_points_threshold"),
-    *("mean", "sd"),
-    *("daq", "balanced_accuracy", "tpr", "tnr", "self_awareness_auroc"),
-    *("ap", "detections_per_image"),
-    *("idq", "laece", "lrp", "lrp_loc", "lrp_fp", "lrp_fn"),
-    *("idq_t", "laece_t", "lrp_t", "lrp_loc_t", "lrp_fp_t", "lrp_fn_t"),
-    *("classes_auroc", "classes_fpr95", "classes_detection_error95"),
+    "map_closed",
+    "map_open",
+    "average_impact",
+    "detections",
+    "localisation",
+    "similar",
+    "other_class",
+    "background",
+    "unknown_unknown",
+    "mixed_unknown",
+    "f",
+    "precision",
+    "recall",
+    "operating_points_threshold",
+    "mean",
+    "sd",
+    "daq",
+    "balanced_accuracy",
+    "tpr",
+    "tnr",
+    "self_awareness_auroc",
+    "ap",
+    "detections_per_image",
+    "idq",
+    "laece",
+    "lrp",
+    "lrp_loc",
+    "lrp_fp",
+    "lrp_fn",
+    "idq_t",
+    "laece_t",
+    "lrp_t",
+    "lrp_loc_t",
+    "lrp_fp_t",
+    "lrp_fn_t",
+    "classes_auroc",
+    "classes_fpr95",
+    "classes_detection_error95",
 )
 
 #: Why the difference of two methods has no interval that agree in all bootstrap resamples.
@@ -862,13 +895,13 @@ class LongTable:
 
     def outer_parts(self, group: str, key: str) -> list[str]:
         """The values of the first of several keys of the parts of a group."""
-        of_group = self.frame.filter(group=group)["part"]
+        of_group = self._of_group(group)["part"]
         values = of_group.str.extract(f"^{key}=(.*?), [^,=]+=").drop_nulls()
         return values.unique(maintain_order=True).to_list()
 
     def part_keys(self, group: str) -> list[str]:
         """The first keys of the parts of a group, in the order of the table."""
-        parts = self.frame.filter(pl.col("part") != "", group=group)["part"]
+        parts = self._of_group(group).filter(pl.col("part") != "")["part"]
         return parts.str.extract("^([^=]+)=").unique(maintain_order=True).to_list()
 
     def from_best(self, split: str, method: str) -> Mapping[str, FromBest]:
@@ -887,17 +920,26 @@ class LongTable:
             differences.setdefault((row["split"], row["method"]), {})[row["metric"]] = difference
         return differences
 
+    def _of_group(self, group: str) -> pl.DataFrame:
+        """The rows of a group."""
+        return self._groups.get((group,), self.frame.clear())
+
+    @cached_property
+    def _groups(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        """The rows by group."""
+        return self.frame.partition_by("group", maintain_order=True, as_dict=True)
+
     def _select(self, group: str, part: str) -> dict[tuple[str, str], dict[str, Result]]:
         """The values of a group by split and method."""
         selected: dict[tuple[str, str], dict[str, Result]] = {}
-        for row in _rows(group, self.frame.filter(group=group, part=part)):
+        for row in _rows(group, self._of_group(group).filter(part=part)):
             selected.setdefault((row.split, row.method), {})[row.key] = row.result
         return selected
 
     def _select_by_part(self, group: str, within: str, key: str) -> _ByPart:
         """The values of a group by split and method, and by the value of a key of their parts."""
         prefix = f"{within}, {key}=" if within else f"{key}="
-        of_key = self.frame.filter(pl.col("part").str.starts_with(prefix), group=group)
+        of_key = self._of_group(group).filter(pl.col("part").str.starts_with(prefix))
         value_of_key = pl.col("part").str.strip_prefix(prefix)
         # A value may have commas and equals signs, but not a comma before a key.
         is_last_key = ~value_of_key.str.contains(r", [^,=]+=")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,31 +132,47 @@ def one_of_each(
     Args:
         outcomes, method, images, side: See `choose_examples`.
     """
-    objects = outcomes.objects_of(method)
-    rows = _alternate_outcomes(outcomes.images, objects)
+    marked = _MarkedImages.of(outcomes, method)
+    rows = _alternate_outcomes(outcomes.images, marked.objects)
     example_by_outcome: dict[str, Example] = {}
     for outcome in rows["outcome"].cast(pl.String).unique(maintain_order=True):
         for image in rows.filter(pl.col("outcome") == outcome).iter_rows(named=True):
-            example = _example(outcomes, method, image, images, side)
+            example = marked.example(image, images, side)
             if example is not None:
                 example_by_outcome[outcome] = example
                 break
     return example_by_outcome
 
 
-def _example(
-    outcomes: SplitOutcomes, method: str, image: Mapping[str, Any], images: ReadImages, side: int
-) -> Example | None:
-    """An image with its boxes; None where it is not on this machine."""
-    picture = thumbnail(image, images, side)
-    if picture is None:
-        return None
-    is_of_image = pl.col("image_id") == image["image_id"]
-    marks = (
-        *truth(outcomes.objects_of(method).filter(is_of_image)),
-        *_detections(outcomes.detections_of(method).filter(is_of_image), outcomes.classes),
-    )
-    return Example(image["image_id"], image["width"], image["height"], picture, marks)
+@dataclass(frozen=True)
+class _MarkedImages:
+    """Boxes in the images of a split, with their outcomes under a method.
+
+    Args:
+        objects, detections: See `SplitOutcomes`.
+        classes: Names of the labels of detections.
+    """
+
+    objects: pl.DataFrame
+    detections: pl.DataFrame
+    classes: Sequence[str]
+
+    @classmethod
+    def of(cls, outcomes: SplitOutcomes, method: str) -> _MarkedImages:
+        """Reads the outcomes of a split."""
+        return cls(outcomes.objects_of(method), outcomes.detections_of(method), outcomes.classes)
+
+    def example(self, image: Mapping[str, Any], images: ReadImages, side: int) -> Example | None:
+        """An image with its boxes; None where it is not on this machine."""
+        picture = thumbnail(image, images, side)
+        if picture is None:
+            return None
+        is_of_image = pl.col("image_id") == image["image_id"]
+        marks = (
+            *truth(self.objects.filter(is_of_image)),
+            *_detections(self.detections.filter(is_of_image), self.classes),
+        )
+        return Example(image["image_id"], image["width"], image["height"], picture, marks)
 
 
 def choose_examples(
@@ -175,11 +191,12 @@ def choose_examples(
         side: Longest side of a picture, in pixels.
     """
     chosen: list[Example] = []
-    images_by_turn = _alternate_outcomes(outcomes.images, outcomes.objects_of(method))
+    marked = _MarkedImages.of(outcomes, method)
+    images_by_turn = _alternate_outcomes(outcomes.images, marked.objects)
     for image in images_by_turn.iter_rows(named=True):
         if len(chosen) == count:
             break
-        example = _example(outcomes, method, image, images, side)
+        example = marked.example(image, images, side)
         if example is not None:
             chosen.append(example)
     return chosen
