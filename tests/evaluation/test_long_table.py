@@ -119,6 +119,8 @@ WILDERNESS = {
     ),
     "background": {"known": MARGINS, "unknown": {"histogram": [], "classes": {}}},
     "operating_points": {"ratios": [0.0, 1.0], "betas": {"1": {"mean": BEST, "classes": {}}}},
+    "map_closed": 0.5,
+    "map_open": 0.4,
 }
 STEP = Ablation(
     confidence_threshold="half", calibrator=None, image_threshold="keep_95", metrics={"daq": 0.3}
@@ -139,6 +141,8 @@ SELF_AWARENESS = {
 @pytest.mark.parametrize(
     ("group", "metric", "part", "value"),
     [
+        ("wilderness", "map_closed", "", 0.5),
+        ("wilderness", "map_open", "", 0.4),
         ("wilderness_errors", "detections", "set=open, recall=0.3", 8),
         ("wilderness_errors", "correct", "set=open, recall=0.3", 0.75),
         ("operating_points", "f", "beta=1, ratio=1", 0.8),

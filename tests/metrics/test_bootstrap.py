@@ -371,6 +371,14 @@ def test_a_method_does_not_differ_from_itself_and_clearly_from_a_worse_one():
     assert bootstrap.compare(values, random.permutation(values))["p"] > 0.5
 
 
+def test_replicates_that_differ_by_round_off_are_ties():
+    first = np.repeat([0.1 + 0.2, 0.9], 100)
+    second = np.repeat([0.3, 0.8], 100)
+    compared = bootstrap.compare(first, second)
+    assert compared["p"] > 0.9
+    assert compared["interval"][0] == 0
+
+
 def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
     first, second = bootstrap.ImageDraws(IMAGES, 50), bootstrap.ImageDraws(reversed(IMAGES), 50)
     assert (first.weights == second.weights).all()

@@ -75,6 +75,7 @@ def test_one_text_is_not_a_list_of_texts():
 
 def test_numbers_and_paths_are_names_of_images_but_missing_values_are_not():
     assert texts([3, Path("a/b.jpg"), torch.tensor(5)], "images").tolist() == ["3", "a/b.jpg", "5"]
+    assert texts(["a", np.str_("b"), 3], "images").tolist() == ["a", "b", "3"]
     for value in (None, float("nan"), True, b"a"):
         with pytest.raises(DataError, match="row 1: field 'images': expected text"):
             texts(["a", value], "images")

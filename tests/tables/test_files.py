@@ -29,3 +29,8 @@ def test_a_value_of_json_that_is_not_text_is_not_the_name_of_a_file(tmp_path: Pa
 
 def test_a_name_within_its_folder_is_a_path_in_it(tmp_path: Path):
     assert inside(tmp_path, "a/./b/../c.txt") == tmp_path / "a" / "c.txt"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127 + "x"])
+def test_a_name_of_255_bytes_is_the_longest(tmp_path: Path, name: str):
+    assert inside(tmp_path, name) == tmp_path / name
