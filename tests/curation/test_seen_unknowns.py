@@ -34,3 +34,12 @@ def test_unknown_categories_in_training_images_are_counted_with_the_splits_that_
     ]
     assert curation.counts()["seen_unknowns"] == 1
     assert curate_photos(rules, {"a": ["Kite"]}).seen == []
+
+
+def test_unknown_categories_with_most_objects_in_training_images_come_first(rules):
+    splits = {"photos_near": {"dataset": "photos", "subset": "val", "distance": "near"}}
+    tables = InMemory(
+        id={"t1": ["cat", "otter", "kite", "kite"]}, photos={"a": ["Otter", "Kite", "Leopard"]}
+    )
+    curation = curate(benchmark("b", {"id": "id", "rules": rules, "splits": splits}), tables)
+    assert [unknown["category"] for unknown in curation.seen] == ["Kite", "Otter"]

@@ -65,6 +65,8 @@ def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_imag
     # One of four validation detections may be flagged, so τ is the second lowest score there, 0.6.
     assert (found.method, found.operating, found.tau, found.reached) == ("one", 0.5, 0.6, True)
     assert found.chosen_on["false_alarms"].value == 0.25
+    images = {name: cost.images for name, cost in found.chosen_on.items()}
+    assert images == {"misclassified": 4, "found": 4, "false_alarms": 4, "recall_lost": 4}
     alarms = found.measured["false_alarms"]
     assert (alarms.value, alarms.count, alarms.of) == (0.5, 2, 4)  # test detections 0.1 and 0.5
     assert found.measured["alarms_per_image"].value == 0.5

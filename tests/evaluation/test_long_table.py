@@ -105,6 +105,14 @@ def test_the_files_of_metrics_are_selections(run):
         assert one(selected, metric=name)["value"] == value
 
 
+def test_errors_on_unknown_objects_are_parts_of_their_split(run):
+    _, evaluation, table = run
+    budget = evaluation.methods["msp"].splits["far"].error_budget
+    for kind, errors in budget.items():
+        of_kind = table.filter(split="far", method="msp", part=f"error={kind}")
+        assert set(of_kind["value"].to_list()) == set(errors.values.values())
+
+
 MARGINS = {"histogram": [], "classes": {"boat": {"mean": 0.5, "sd": 0.25, "detections": 3}}}
 BEST = {"f": [0.9, 0.8], "threshold": [0.5, 0.75]}
 WILDERNESS = {

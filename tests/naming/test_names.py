@@ -144,6 +144,11 @@ def test_a_method_over_a_pass_says_which_entry_to_write(name, entry):
     assert entry in str(error.value) and entry in how_to_have(name)
 
 
+def test_an_entry_that_is_named_after_a_published_method_has_its_title():
+    for entry, title in (("odin", "ODIN"), ("ip_ts_mlv", "IP-TS-MLV"), ("knn", "")):
+        assert METHODS.written.published_title(entry) == title
+
+
 def test_what_to_write_for_a_published_method_is_a_valid_entry():
     """Entries are read as the pipeline reads them, and passes as a run's passes are."""
     from farther.detectors.passes.base import read_passes
