@@ -1,6 +1,7 @@
 """A report that keeps pages is the one that is written from nothing, whatever has changed."""
 
 import copy
+import pickle
 import shutil
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import read_long_table, write_long_table
 from farther.incremental.keyed import Keyed
 from farther.report import kept_pages, means, navigation, power
+from farther.report.all_results import AllResults
 from farther.report.charts import vega
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.outcomes import OUTCOMES
 from farther.report.pages import detector
 from farther.report.replicates import COLUMNS
+from farther.report.results import read_runs
+from farther.report.settings import ReportSettings
 from farther.report.write import build
 from farther.tables import ObjectOutcomes, content, opening, parquet
 
@@ -238,6 +242,17 @@ def test_several_processes_write_what_one_does_and_what_they_wrote_is_kept(
     assert Keyed(project / "artifacts/report").file.read_bytes() == record
     report_of(project, params)
     assert rendered == []
+
+
+def test_what_was_read_of_runs_is_not_sent_to_other_processes(written):
+    runs = read_runs(PARAMS, written / "artifacts")
+    results = AllResults(PARAMS, ReportSettings(), runs, written, {}, {})
+    size = len(pickle.dumps(results.unread()))
+    for run in runs:
+        assert run.results.table.methods
+        assert run.replicates.read(written / "absent.parquet") is None
+    assert len(pickle.dumps(results)) > size
+    assert len(pickle.dumps(results.unread())) == size
 
 
 def test_a_run_beside_many_others_renders_its_own_page_and_that_before_it(

@@ -18,6 +18,7 @@ from farther.report import power
 from farther.report.distances import Distances
 from farther.report.documented import MethodText
 from farther.report.drawn import Drawn
+from farther.report.replicates import Replicates
 from farther.report.results import VALUES, Run, title_of
 from farther.report.seeds import on_one_benchmark
 from farther.report.settings import ReportSettings
@@ -134,7 +135,8 @@ class AllResults:
         """The same results, of which no file is read yet: for another process."""
         runs = []
         for run in self.runs:
-            runs.append(replace(run, results=StoredResults(run.results.files)))
+            unread_results = StoredResults(run.results.files)
+            runs.append(replace(run, results=unread_results, replicates=Replicates()))
         return replace(self, runs=runs)
 
     def shown_method(self, run: Run) -> str:
