@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,7 +155,7 @@ class _MarkedImages:
 
     objects: pl.DataFrame
     detections: pl.DataFrame
-    classes: Sequence[str]
+    classes: tuple[str, ...]
 
     @classmethod
     def of(cls, outcomes: SplitOutcomes, method: str) -> _MarkedImages:
