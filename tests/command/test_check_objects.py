@@ -1,11 +1,12 @@
 """`farther remote check`: damaged objects are named; a remote that cannot be read is an error."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.dvc_commands import dvc
+from tests.support.dvc_commands import dvc, init
 
 from farther.command import main
 from farther.command.doctor.machine import repository
@@ -26,28 +27,44 @@ stages:
 """
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch) -> Path:
-    """A project with one output, which no remote has."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("DVC_NO_ANALYTICS", "1")
-    subprocess.run(["git", "init", "-q"], check=True)
-    dvc("init", "-q")
-    Path("file").write_text("content")
-    dvc("add", "-q", "file")
+@pytest.fixture(scope="module")
+def one_output(tmp_path_factory) -> Path:
+    """A folder with a project that has one output, which no remote has."""
+    folder = tmp_path_factory.mktemp("one_output")
+    project = folder / "project"
+    project.mkdir()
+    init(project)
+    (project / "file").write_text("content")
+    dvc("add", "-q", "file", folder=project)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def all_outputs(one_output, tmp_path_factory) -> Path:
+    """The same project with a pipeline, and a default remote that has all of its outputs."""
+    folder = shutil.copytree(one_output, tmp_path_factory.mktemp("pushed") / "all_outputs")
+    project = folder / "project"
+    (project / "dvc.yaml").write_text(PIPELINE)
+    dvc("repro", "-q", folder=project)
+    dvc("remote", "add", "-q", "--default", "store", "../store", folder=project)
+    dvc("push", "-q", folder=project)
     return folder
 
 
 @pytest.fixture
-def pushed(project) -> Path:
-    """The project with a pipeline, and a default remote that has all of its outputs."""
-    Path("dvc.yaml").write_text(PIPELINE)
-    dvc("repro", "-q")
-    dvc("remote", "add", "-q", "--default", "store", "../store")
-    dvc("push", "-q")
-    return project.parent / "store"
+def project(one_output, tmp_path, monkeypatch) -> Path:
+    """The project with one output, to be changed."""
+    shutil.copytree(one_output, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def pushed(all_outputs, tmp_path, monkeypatch) -> Path:
+    """The remote of the project with a pipeline, to be changed; the working directory is it."""
+    shutil.copytree(all_outputs, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "store"
 
 
 def damage(file: Path) -> None:
@@ -66,13 +83,19 @@ def find(store: Path, path: str) -> Path:
     ("url", "problem"),
     [
         ("/nowhere/at/all", "has none of the 1 outputs"),
-        ("http://127.0.0.1:9/x", "has none of the 1 outputs of this commit: the server does not"),
+        pytest.param(
+            "http://127.0.0.1:9/x",
+            "has none of the 1 outputs of this commit: the server does not",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "ssh://127.0.0.1:9/x",
             "the remote 'other' cannot be used: failed to connect to ssh",
             marks=pytest.mark.slow,
         ),
-        ("gdrive://folder", "requires 'dvc-gdrive' to be installed"),
+        pytest.param(
+            "gdrive://folder", "requires 'dvc-gdrive' to be installed", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_remote_that_cannot_be_read_is_one_sentence(project, capsys, url, problem):
@@ -98,6 +121,7 @@ def test_an_unknown_remote_is_named_with_those_that_there_are(pushed, capsys):
     assert "unknown remote 'stor'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_damaged_objects_of_a_folder_are_deleted_and_pushed_again(pushed, capsys):
     damage(find(pushed, "file"))
     assert main(["remote", "check"]) == 1
