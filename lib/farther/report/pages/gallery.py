@@ -53,9 +53,11 @@ def write(site: Site, results: AllResults) -> None:
             outdated.append(run)
         elif run.is_evaluated:
             summaries[run.name] = read_run_summaries(run, results.artifacts)
-    for written in _written(site, results, outdated):
-        summaries[written.run] = written.summaries
+    for run, written in zip(outdated, _written(site, results, outdated), strict=True):
+        summaries[run.name] = written.summaries
         site.add_records(written.keys, written.read)
+        # Here all results have been read; a process of the pool would read them for each run.
+        site.record(page_of(run), files_of_runs.key_of(run), written.images)
 
     gallery = _gallery(site, results)
     for run in results.evaluated:
@@ -68,14 +70,14 @@ class WrittenRun:
     """What was written of a run.
 
     Args:
-        run: Its name.
         summaries: Split → its summary; {} where no method applies to the run, or its outcomes are
             not on this machine.
-        keys, read: See `Site`.
+        images: Digest of each image that its page shows; see `ReadImages`.
+        keys, read: See `Site`; of all files but the page.
     """
 
-    run: str
     summaries: Mapping[str, SplitSummary]
+    images: Mapping[str, str]
     keys: Mapping[str, str]
     read: Mapping[str, Mapping[str, str]]
 
@@ -138,8 +140,9 @@ def _write_run(site: Site, results: AllResults, run: Run) -> WrittenRun:
         results: All results.
         run: The run.
     """
-    summaries = FilesOfRuns(site, results).write(run)
-    return WrittenRun(run.name, summaries, site.keys, site.read)
+    images = ReadImages(results.roots)
+    summaries = FilesOfRuns(site, results).write(run, images)
+    return WrittenRun(summaries, images.digests, site.keys, site.read)
 
 
 def _gallery(site: Site, results: AllResults) -> Gallery:
@@ -161,18 +164,19 @@ class FilesOfRuns:
         self._results = results
         self._gallery = _gallery(site, results)
 
-    def write(self, run: Run) -> Mapping[str, SplitSummary]:
+    def write(self, run: Run, images: ReadImages) -> Mapping[str, SplitSummary]:
         """Writes the files of a run.
+
+        Args:
+            run: The run.
+            images: Notes the images that its page shows.
 
         Returns:
             See `WrittenRun.summaries`.
         """
         outcomes = read_run_outcomes(run, self._results.artifacts)
-        images = ReadImages(self._results.roots)
         variables = detector.content(run, outcomes, self._results.of_run(run), images)
-        page = page_of(run)
-        self._site.write(page, "detector.html", **variables)
-        self._site.record(page, self._key_of_run(run), images.digests)
+        self._site.write(page_of(run), "detector.html", **variables)
         if not run.is_evaluated:
             return {}
         return self._gallery.add(run, outcomes)
@@ -186,7 +190,7 @@ class FilesOfRuns:
         if not self._site.has_earlier(page_of(run)):
             return False  # the key takes time: it covers all files of the run
         images = ReadImages(self._results.roots)
-        key = self._key_of_run(run)
+        key = self.key_of(run)
         if not self._site.keep_earlier(page_of(run), key, images.are_unchanged):
             return False
         for name, script_key in self._site.earlier_keys(f"gallery/{run.name}").items():
@@ -194,7 +198,8 @@ class FilesOfRuns:
                 return False
         return True
 
-    def _key_of_run(self, run: Run) -> str:
+    def key_of(self, run: Run) -> str:
+        """The key of the page of a run."""
         place = self._site.navigation.place(page_of(run))
         return key_of_run(run, self._results, place)
 
