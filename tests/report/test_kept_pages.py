@@ -11,15 +11,18 @@ from PIL import Image
 from tests.report.conftest import PARAMS, add_proposals, copy_run, evaluation_in, write_evaluation
 
 from farther.errors import DataError
+from farther.evaluation import stored_results
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import read_long_table, write_long_table
 from farther.incremental.keyed import Keyed
-from farther.report import kept_pages, means, navigation, power
+from farther.report import kept_pages, means, navigation, pages, power
 from farther.report.all_results import AllResults
 from farther.report.charts import vega
+from farther.report.gallery.examples import ReadImages
 from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.links import linked_site
 from farther.report.outcomes import OUTCOMES
-from farther.report.pages import detector
+from farther.report.pages import detector, gallery
 from farther.report.replicates import COLUMNS
 from farther.report.results import read_runs
 from farther.report.settings import ReportSettings
@@ -253,6 +256,26 @@ def test_what_was_read_of_runs_is_not_sent_to_other_processes(written):
         assert run.replicates.read(written / "absent.parquet") is None
     assert len(pickle.dumps(results)) > size
     assert len(pickle.dumps(results.unread())) == size
+
+
+def test_the_files_of_a_run_are_written_without_the_results_of_others(
+    written, tmp_path, monkeypatch
+):
+    runs = read_runs(PARAMS, written / "artifacts")
+    results = AllResults(PARAMS, ReportSettings(), runs, written, {}, {})
+    site = linked_site(tmp_path, pages.navigation(results), results)
+    read = []
+
+    def noted(file):
+        read.append(file.stem)
+        return read_long_table(file)
+
+    monkeypatch.setattr(stored_results, "read_long_table", noted)
+    of_process = results.unread()
+    first = of_process.runs[0]
+    gallery.FilesOfRuns(site, of_process).write(first, ReadImages({}))
+    assert set(read) == {first.name}
+    assert (tmp_path / gallery.page_of(first)).is_file()
 
 
 def test_a_run_beside_many_others_renders_its_own_page_and_that_before_it(
