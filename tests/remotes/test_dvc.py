@@ -12,7 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -223,9 +225,18 @@ def test_a_partial_pull_fetches_only_what_is_asked(project: Clone, colleague: Cl
     assert not (colleague.folder / "artifacts/regions").exists()
 
 
-def test_an_interrupted_push_sends_only_the_rest_when_said_again(project: Clone, remote, server):
+@pytest.fixture
+def interrupted(project: Clone, remote, server) -> Iterator[Any]:
+    """Another remote, empty, which is the project's default as long as the test runs."""
     interrupted = server.remote("interrupted")
     project.connect(interrupted)
+    yield interrupted
+    project.connect(remote)
+
+
+def test_an_interrupted_push_sends_only_the_rest_when_said_again(
+    project: Clone, remote, interrupted
+):
     push = project.start("dvc", "push", "--jobs", "1", start_new_session=True)
     while push.poll() is None and len(whole(interrupted)) < 5:
         wait(push, seconds=0.02)
