@@ -50,6 +50,8 @@ def test_rows_without_an_image_and_images_without_a_row_are_counted_and_named(la
         ("image,weather\n1,rain\n", "no attributes of images", None),
         ("file,size\nval2017/1.png,big\n", "attribute with a reserved name", "size"),
         ("file,ranking\nval2017/1.png,1\n", "attribute with a reserved name", "ranking"),
+        ("file,a=b\nval2017/1.png,1\n", "attribute with a reserved name", "a=b"),
+        ('file,"a, size"\nval2017/1.png,1\n', "attribute with a reserved name", "a, size"),
         (
             "file,number\n" + "".join(f"{n}.png,{n}\n" for n in range(MOST_VALUES + 1)),
             "attribute with too many values",

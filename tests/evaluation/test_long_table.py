@@ -11,7 +11,8 @@ from tests.support.evaluations import evaluation_of
 from farther.datasets.image_attributes import RESERVED
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
-from farther.evaluation.long_table import SCHEMA, LongTable, long_table, read_long_table
+from farther.evaluation.long_table import SCHEMA, WHOLE, LongTable, long_table, read_long_table
+from farther.evaluation.parts import part_text
 from farther.evaluation.results import Ablation, ErrorCauses, MetricValues
 from farther.evaluation.stored_results import StoredResults
 from farther.metrics.catalogue import METRICS
@@ -265,13 +266,42 @@ def test_values_by_a_key_have_names_with_commas_and_no_parts_of_further_keys():
         }
     )
 
-    def values(key, within=""):
+    def values(key, within=WHOLE):
         by_part = table.by_part("open_set", key, split="far", method="msp", within=within)
         return {name: results["tp_u"].value for name, results in by_part.items()}
 
     assert values("category") == {"tench, Tinca tinca": 3, "fox": 1}
-    assert values("class", within="category=tench, Tinca tinca") == {"a=b": 2}
-    assert values("class", within="category=fox") == {}
+    assert values("class", within={"category": "tench, Tinca tinca"}) == {"a=b": 2}
+    assert values("class", within={"category": "fox"}) == {}
     assert table.outer_parts("open_set", "category") == ["tench, Tinca tinca"]
     assert table.part_keys("open_set") == ["category", "size"]
     assert table.by_part("open_set", "category", split="near", method="msp") == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a, size=b",
+        "a, class=horse",
+        "a, b=c, d=e",
+        ", size=b",
+        "a%2C size=b",
+        "a%252C, size=b",
+        "a,",
+        "a, ",
+        "100%",
+    ],
+)
+def test_a_name_that_reads_like_further_keys_is_one_name(name):
+    pair = {"category": name, "class": name}
+    table = table_with_parts(**{part_text({"category": name}): 1, part_text(pair): 2})
+
+    def values(key, within=WHOLE):
+        by_part = table.by_part("open_set", key, split="far", method="msp", within=within)
+        return {name: results["tp_u"].value for name, results in by_part.items()}
+
+    assert values("category") == {name: 1}
+    assert values("class", within={"category": name}) == {name: 2}
+    assert table.outer_parts("open_set", "category") == [name]
+    assert table.parts("category") == [name]
+    assert table.part_keys("open_set") == ["category"]

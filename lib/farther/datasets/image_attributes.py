@@ -103,15 +103,20 @@ class ImageTable:
         return table
 
     def _leave_out_reserved_columns(self) -> None:
-        """Leaves out columns with the name of another part of results, with a warning."""
+        """Leaves out columns whose names parts of results cannot have, with a warning."""
         for column in self.frame.columns:
+            advice = ""
             if column in RESERVED:
+                advice = f"rename it, such as image_{column}"
+            elif "=" in column or "," in column:
+                advice = "rename it, without commas and equals signs"
+            if advice:
                 self.frame = self.frame.drop(column)
                 self.warnings.append(
                     _warning(
                         "attribute with a reserved name",
                         f"the column {column!r}",
-                        f"ignored: rename it, such as image_{column}",
+                        f"ignored: {advice}",
                         column,
                     )
                 )

@@ -17,7 +17,8 @@ The columns:
         has one group
     part
         "" for the whole, else what of it: "category=zebra", "size=small", "distance=near", and of
-        an attribute of images "weather=rainy"; several keys are "class=cow, beta=1, ratio=0"
+        an attribute of images "weather=rainy"; several keys are "class=cow, beta=1, ratio=0"; see
+        `farther.evaluation.parts`
     value, low, high
         the value and its 95% interval; null where there is none
     no_interval
@@ -66,6 +67,7 @@ from pathlib import Path
 import polars as pl
 
 from farther.errors import DataError
+from farther.evaluation.parts import FURTHER_KEY, has_further_key, part_text, read_value
 from farther.evaluation.paths import RunFiles
 from farther.evaluation.recovery import RecoveredObjects, RecoveredRun
 from farther.evaluation.results import (
@@ -288,7 +290,7 @@ class ResultRows:
                     value,
                     group="detector",
                     split=self._id_split,
-                    part=f"class={name}",
+                    part=part_text({"class": name}),
                 )
         for threshold, values in evaluation.map_at.items():
             self.add_map(
@@ -327,7 +329,7 @@ class ResultRows:
                 self.add(key, value, group="wilderness", part=f"recall={recall}")
         for category, count_by_class in wilderness.confusion.items():
             for name, detections in count_by_class.items():
-                part = f"category={category}, class={name}"
+                part = part_text({"category": category, "class": name})
                 self.add("detected_as", detections, group="wilderness", part=part)
         self._add_wilderness_errors(wilderness.closed_errors, "closed")
         self._add_wilderness_errors(wilderness.errors, "open")
@@ -355,7 +357,7 @@ class ResultRows:
             if thresholds.mean is not None:
                 self._add_best_thresholds(thresholds.mean, points.ratios, f"beta={beta}")
             for name, values in thresholds.classes.items():
-                part = f"class={name}, beta={beta}"
+                part = part_text({"class": name, "beta": beta})
                 self._add_best_thresholds(values, points.ratios, part)
 
     def _add_best_thresholds(
@@ -376,13 +378,13 @@ class ResultRows:
         margins = {"known": background.known, "unknown": background.unknown}
         for objects, of_objects in margins.items():
             for name, values in of_objects.classes.items():
-                part = f"class={name}, objects={objects}"
+                part = part_text({"class": name, "objects": objects})
                 self.add_map(values, group="background", part=part)
 
     def _add_self_awareness(self, results: SelfAwarenessResults) -> None:
         self.add_all(results, group="self_awareness")
         for name, values in results.per_class.items():
-            part = f"class={name}"
+            part = part_text({"class": name})
             self.add_map(values, group="self_awareness", part=part)
             thresholds = {
                 "threshold": results.detector.confidence_thresholds.get(name),
@@ -493,7 +495,7 @@ class ResultRows:
                     group="costs",
                     split=self._id_split,
                     method=name,
-                    part=f"{attribute}={value}",
+                    part=part_text({attribute: value}),
                 )
         for category, outcomes in results.known_objects.items():
             self._add_known_category(name, category, outcomes)
@@ -514,14 +516,14 @@ class ResultRows:
                 group="known_objects",
                 split=self._id_split,
                 method=method,
-                part=f"category={category}, class={name}",
+                part=part_text({"category": category, "class": name}),
             )
         self.add_map(
             {"flagged": outcomes.flagged, "missed": outcomes.missed},
             group="known_objects",
             split=self._id_split,
             method=method,
-            part=f"category={category}",
+            part=part_text({"category": category}),
         )
 
     def _add_means(self, method: str, distance: str, means: MetricValues) -> None:
@@ -571,7 +573,7 @@ class ResultRows:
                         group=group,
                         split=split,
                         method=method,
-                        part=f"class={name}",
+                        part=part_text({"class": name}),
                     )
         by_part = {
             "category": results.by_category,
@@ -582,7 +584,11 @@ class ResultRows:
         for kind, sections in by_part.items():
             for name, section in sections.items():
                 self.add_all(
-                    section, group="open_set", split=split, method=method, part=f"{kind}={name}"
+                    section,
+                    group="open_set",
+                    split=split,
+                    method=method,
+                    part=part_text({kind: name}),
                 )
         for category, classes in results.taken_for.items():
             for name, objects in classes.items():
@@ -592,7 +598,7 @@ class ResultRows:
                     group="open_set",
                     split=split,
                     method=method,
-                    part=f"category={category}, class={name}",
+                    part=part_text({"category": category, "class": name}),
                 )
         if results.ap_u_by_confidence is not None:
             self.add(
@@ -834,6 +840,10 @@ Results = Mapping[str, Result]
 _ByPart = Mapping[tuple[str, str], Mapping[str, Results]]
 
 
+#: No keys of a part: all of it.
+WHOLE: Mapping[str, object] = {}
+
+
 class LongTable:
     """Selections of a long table.
 
@@ -844,7 +854,7 @@ class LongTable:
     def __init__(self, frame: pl.DataFrame):
         self.frame = frame
         self._selected: dict[tuple[str, str], dict[tuple[str, str], dict[str, Result]]] = {}
-        self._parted: dict[tuple[str, str, str], _ByPart] = {}
+        self._parted: dict[tuple[str, str], _ByPart] = {}
 
     @cached_property
     def methods(self) -> list[str]:
@@ -861,10 +871,11 @@ class LongTable:
         return [name for name in names if name]
 
     def parts(self, kind: str) -> list[str]:
-        """The values of a key of parts, such as the distances of "distance"."""
-        parts = self.frame["part"].unique(maintain_order=True)
-        of_kind = parts.filter(parts.str.starts_with(f"{kind}=") & ~parts.str.contains(", "))
-        return of_kind.str.strip_prefix(f"{kind}=").to_list()
+        """The values of the only key of parts, such as the distances of "distance"."""
+        part = pl.col("part")
+        of_kind = self.frame.filter(part.str.starts_with(f"{kind}="))
+        values = of_kind.select(part.str.strip_prefix(f"{kind}=")).filter(~has_further_key(part))
+        return [read_value(value) for value in values["part"].unique(maintain_order=True)]
 
     def values(self, group: str, *, split: str = "", method: str = "", part: str = "") -> Results:
         """Values by their keys in a group; {} where there are none.
@@ -877,27 +888,34 @@ class LongTable:
         return self._selected[group, part].get((split, method), {})
 
     def by_part(
-        self, group: str, key: str, *, split: str = "", method: str = "", within: str = ""
+        self,
+        group: str,
+        key: str,
+        *,
+        split: str = "",
+        method: str = "",
+        within: Mapping[str, object] = WHOLE,
     ) -> Mapping[str, Results]:
         """Values by the value of a key of their parts, such as the categories of "category".
 
         Args:
             group, split, method: See the module.
             key: The last key of the parts.
-            within: The keys before it with their values, such as "category=zebra".
+            within: The keys before it with their values, such as `{"category": "zebra"}`.
 
         Returns:
             In the order of the table; {} where there are none.
         """
-        if (group, within, key) not in self._parted:
-            self._parted[group, within, key] = self._select_by_part(group, within, key)
-        return self._parted[group, within, key].get((split, method), {})
+        prefix = part_text({**within, key: ""})
+        if (group, prefix) not in self._parted:
+            self._parted[group, prefix] = self._select_by_part(group, prefix)
+        return self._parted[group, prefix].get((split, method), {})
 
     def outer_parts(self, group: str, key: str) -> list[str]:
         """The values of the first of several keys of the parts of a group."""
         of_group = self._of_group(group)["part"]
-        values = of_group.str.extract(f"^{key}=(.*?), [^,=]+=").drop_nulls()
-        return values.unique(maintain_order=True).to_list()
+        values = of_group.str.extract(f"^{key}=(.*?){FURTHER_KEY}").drop_nulls()
+        return [read_value(value) for value in values.unique(maintain_order=True)]
 
     def part_keys(self, group: str) -> list[str]:
         """The first keys of the parts of a group, in the order of the table."""
@@ -936,18 +954,21 @@ class LongTable:
             selected.setdefault((row.split, row.method), {})[row.key] = row.result
         return selected
 
-    def _select_by_part(self, group: str, within: str, key: str) -> _ByPart:
-        """The values of a group by split and method, and by the value of a key of their parts."""
-        prefix = f"{within}, {key}=" if within else f"{key}="
+    def _select_by_part(self, group: str, prefix: str) -> _ByPart:
+        """The values of a group by split and method, and by the last value of their parts.
+
+        Args:
+            group: The group.
+            prefix: The parts up to that value.
+        """
         of_key = self._of_group(group).filter(pl.col("part").str.starts_with(prefix))
-        value_of_key = pl.col("part").str.strip_prefix(prefix)
-        # A value may have commas and equals signs, but not a comma before a key.
-        is_last_key = ~value_of_key.str.contains(r", [^,=]+=")
+        is_last_key = ~has_further_key(pl.col("part").str.strip_prefix(prefix))
 
         selected: dict[tuple[str, str], dict[str, dict[str, Result]]] = {}
         for row in _rows(group, of_key.filter(is_last_key)):
             by_part = selected.setdefault((row.split, row.method), {})
-            by_part.setdefault(row.part.removeprefix(prefix), {})[row.key] = row.result
+            value = read_value(row.part.removeprefix(prefix))
+            by_part.setdefault(value, {})[row.key] = row.result
         return selected
 
 

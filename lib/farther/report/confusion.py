@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from farther.evaluation.long_table import Results
+from farther.evaluation.long_table import WHOLE, Results
 from farther.report.linked_table import Cell, LinkedTable, Row
 from farther.report.links import GalleryLinks, View
 from farther.report.results import Run
@@ -75,14 +75,14 @@ class _Outcomes:
         predictions = {}
         for category, counts in self._by_part("category").items():
             kept_as: Counter[str] = Counter()
-            for name, of_class in self._by_part("class", f"category={category}").items():
+            for name, of_class in self._by_part("class", {"category": category}).items():
                 kept_as[name] = int(of_class[self.kept_as].value or 0)
             predictions[category] = Predictions(
                 kept_as, int(counts[flagged].value or 0), int(counts[missed].value or 0)
             )
         return predictions
 
-    def _by_part(self, key: str, within: str = "") -> Mapping[str, Results]:
+    def _by_part(self, key: str, within: Mapping[str, object] = WHOLE) -> Mapping[str, Results]:
         """See `farther.evaluation.long_table.LongTable.by_part`."""
         return self.run.results.table.by_part(
             self.group, key, split=self.split, method=self.method, within=within

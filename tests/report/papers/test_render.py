@@ -7,6 +7,7 @@ import pytest
 from tests.report.papers.conftest import layout_of, listings_of, texts_of
 
 from farther.errors import DataError
+from farther.evaluation.parts import part_text
 from farther.report.listing import Listing
 from farther.report.papers.render import to_csv, to_latex
 
@@ -62,11 +63,12 @@ def test_a_part_is_selected_by_exactly_its_keys():
     rows = rows_of(
         layout,
         {"part": "class=tench, Tinca tinca", "value": 0.5},
+        {"part": part_text({"class": "a, size=b"}), "value": 0.5},
         {"part": "class=cow, beta=1", "value": 0.5},
         {"part": "size=small", "value": 0.5},
         {"part": "", "value": 0.5},
     )
-    assert [row["Class"] for row in rows] == ["tench, Tinca tinca"]
+    assert [row["Class"] for row in rows] == ["tench, Tinca tinca", "a, size=b"]
 
 
 def test_splits_are_selected_by_their_role_and_runs_by_their_networks():

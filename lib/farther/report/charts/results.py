@@ -366,7 +366,7 @@ def _count_confusions(run: Run, *, of_known: bool) -> pl.DataFrame:
     for category in table.outer_parts("wilderness", "category"):
         if (category in known_classes) != of_known:
             continue
-        by_class = table.by_part("wilderness", "class", within=f"category={category}")
+        by_class = table.by_part("wilderness", "class", within={"category": category})
         for class_name, values in by_class.items():
             count = values["detected_as"].value
             rows.append({"category": category, "class": class_name, "detections": count})

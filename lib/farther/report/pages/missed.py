@@ -171,7 +171,7 @@ class SourceObjects:
         return self._by_part("size")
 
     def _by_part(self, key: str) -> Mapping[str, Results]:
-        within = f"source={self.name}, distance={self.distance}"
+        within = {"source": self.name, "distance": self.distance}
         return self.run.results.table.by_part("proposals", key, within=within)
 
 
@@ -209,7 +209,7 @@ def _asked_alarms(runs: Iterable[Run]) -> float | None:
 
 def _of_distances(run: Run, source: str) -> Mapping[str, Results]:
     """Distance → what a source of a run covers of its unknown objects."""
-    return run.results.table.by_part("proposals", "distance", within=f"source={source}")
+    return run.results.table.by_part("proposals", "distance", within={"source": source})
 
 
 def _distances(run: Run) -> list[str]:
@@ -513,7 +513,7 @@ class CombinedResults:
             "size",
             split=self.split,
             method=self.method,
-            within=f"source={self.source}",
+            within={"source": self.source},
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from farther.evaluation.long_table import Result, Results
+from farther.evaluation.parts import part_text
 from farther.metrics.wilderness.background_probability import BINS
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
@@ -32,7 +33,7 @@ CAUSES = {
 }
 
 #: Part of the values of causes of errors in ID and OOD images.
-OPEN = "set=open"
+OPEN = {"set": "open"}
 
 #: The recall and the β that the overview and the charts show.
 RECALL = 0.3
@@ -96,12 +97,12 @@ def _by_recall(run: Run) -> dict[float, Results]:
 
 def _error_ratio(run: Run) -> float:
     """OOD images per ID image among the images that causes of errors are counted in."""
-    return run.results.table.values("wilderness", part=OPEN)["ratio"].value or 0
+    return run.results.table.values("wilderness", part=part_text(OPEN))["ratio"].value or 0
 
 
 def _f1_by_ratio(run: Run) -> dict[float, Results]:
     """Wilderness ratio → largest F1, as the mean over the classes."""
-    by_ratio = run.results.table.by_part("operating_points", "ratio", within=f"beta={BETA}")
+    by_ratio = run.results.table.by_part("operating_points", "ratio", within={"beta": BETA})
     return {float(ratio): values for ratio, values in by_ratio.items()}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from farther.errors import DataError
+from farther.evaluation.parts import has_further_key, read_value
 from farther.report.listing import ABSENT, Listing, percent, rate
 from farther.report.papers.layout import Selection, TableLayout, labels_in
 
@@ -60,7 +61,6 @@ def _select(frame: pl.DataFrame, selection: Selection) -> pl.DataFrame:
     if not selection.part:
         return rows.filter(part="")
 
-    # A value may have commas and equals signs, but not a comma before a key.
     pattern = ", ".join(f"{re.escape(key)}=(.*)" for key in selection.part)
     parts = pl.col("part").str.extract_groups(f"^{pattern}$")
     columns = []
@@ -68,8 +68,8 @@ def _select(frame: pl.DataFrame, selection: Selection) -> pl.DataFrame:
         columns.append(parts.struct.field(str(position)).alias(key))
     rows = rows.with_columns(columns)
     for key, values in selection.part.items():
-        has_further_keys = pl.col(key).str.contains(r", [^,=]+=")
-        rows = rows.filter(pl.col(key).is_not_null(), ~has_further_keys)
+        rows = rows.filter(pl.col(key).is_not_null(), ~has_further_key(pl.col(key)))
+        rows = rows.with_columns(pl.col(key).map_elements(read_value, return_dtype=pl.String))
         if values:
             rows = rows.filter(pl.col(key).is_in(values))
     return rows

@@ -23,6 +23,7 @@ from farther import curation
 from farther.curation import Benchmark, Fates, benchmark_kind
 from farther.evaluation.files import RunFiles
 from farther.evaluation.long_table import SCHEMA, read_long_table
+from farther.evaluation.parts import part_text
 from farther.report.charts.vega import read_csv
 from farther.report.results import Run, title_of, title_of_split
 from farther.report.settings import Counterpart
@@ -267,14 +268,16 @@ def _category_rows(sources: Sources) -> Iterator[dict[str, Any]]:
         removed = assigned.filter(is_removed).group_by("known").agg(images=pl.len())
         removed = removed.sort("images", "known", descending=[True, False])
         for known, count in removed.iter_rows():
-            part = f"class={known}"
+            part = part_text({"class": known})
             row = {"dataset": title, "metric": "removed_images", "part": part}
             yield {**row, "value": count}
 
         keys = ["kind", "known", "dataset", "category"]
         counts = assigned.drop_nulls("kind").group_by(keys).agg(images=pl.len()).sort(keys)
         for kind, known, dataset, category, count in counts.iter_rows():
-            part = f"rule={kind}, class={known}, source={dataset}, category={category}"
+            part = part_text(
+                {"rule": kind, "class": known, "source": dataset, "category": category}
+            )
             yield {"dataset": title, "metric": "images", "part": part, "value": count}
 
 
@@ -306,7 +309,7 @@ def _object_rows(sources: Sources) -> Iterator[dict[str, Any]]:
             continue
         for class_name, count, role in counts.iter_rows():
             row = {"dataset": run.known_title, "role": role, "metric": "objects"}
-            yield {**row, "part": f"class={class_name}", "value": count}
+            yield {**row, "part": part_text({"class": class_name}), "value": count}
 
 
 def _object_counts(run: Run, artifacts: Path) -> pl.DataFrame | None:
@@ -354,7 +357,7 @@ def _attribute_rows(sources: Sources) -> Iterator[dict[str, Any]]:
             .sort("attribute", "images", "value", descending=[False, True, False])
         )
         for attribute, value, count in counts.iter_rows():
-            part = f"attribute={attribute}, is={value}"
+            part = part_text({"attribute": attribute, "is": value})
             row = {"dataset": run.known_title, "part": part}
             yield {**row, "metric": "images", "value": count}
             share = count / len(test_images)
