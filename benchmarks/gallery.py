@@ -19,7 +19,7 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from farther.evaluation.stored_results import StoredResults
-from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.gallery.outcomes import read_run_outcomes, read_run_summaries
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
@@ -128,8 +128,8 @@ def write(artifacts: Path, run: Run) -> Path:
         gallery = Gallery(
             site, {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9)
         )
-        summaries = gallery.add(run, read_run_outcomes(run, artifacts))
-        gallery.list_run(run, summaries, run.methods[0])
+        gallery.add(run, read_run_outcomes(run, artifacts))
+        gallery.list_run(run, read_run_summaries(run, artifacts), run.methods[0])
         gallery.write()
     seconds = time.process_time() - start
     data = report / "gallery"

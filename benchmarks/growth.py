@@ -36,7 +36,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.stored_results import StoredResults
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
-from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.gallery.outcomes import read_run_outcomes, read_run_summaries
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
@@ -210,8 +210,8 @@ def gallery(folder: Path) -> None:
     run = Run(RUN, BENCHMARK, "", "", splits, StoredResults(RunFiles(RUN, BENCHMARK, folder)))
     report = folder / "report"
     page = Gallery(Site(report), {"ood": folder / "photos"}, report, GallerySettings())
-    summaries = page.add(run, read_run_outcomes(run, folder))
-    page.list_run(run, summaries, METHODS[0])
+    page.add(run, read_run_outcomes(run, folder))
+    page.list_run(run, read_run_summaries(run, folder), METHODS[0])
     page.write()
 
 

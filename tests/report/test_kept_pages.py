@@ -22,7 +22,8 @@ from farther.report.gallery.examples import ReadImages
 from farther.report.gallery.outcomes import read_run_outcomes
 from farther.report.links import linked_site
 from farther.report.outcomes import OUTCOMES
-from farther.report.pages import detector, gallery
+from farther.report.pages import detector
+from farther.report.pages.runs import FilesOfRuns, page_of
 from farther.report.replicates import COLUMNS
 from farther.report.results import read_runs
 from farther.report.settings import ReportSettings
@@ -273,9 +274,9 @@ def test_the_files_of_a_run_are_written_without_the_results_of_others(
     monkeypatch.setattr(stored_results, "read_long_table", noted)
     of_process = results.unread()
     first = of_process.runs[0]
-    gallery.FilesOfRuns(site, of_process).write(first, ReadImages({}))
+    FilesOfRuns(site, of_process).write(first, ReadImages({}))
     assert set(read) == {first.name}
-    assert (tmp_path / gallery.page_of(first)).is_file()
+    assert (tmp_path / page_of(first)).is_file()
 
 
 def test_a_run_beside_many_others_renders_its_own_page_and_that_before_it(

@@ -67,7 +67,7 @@ from pathlib import Path
 import polars as pl
 
 from farther.errors import DataError
-from farther.evaluation.parts import FURTHER_KEY, has_further_key, part_text, read_value
+from farther.evaluation.parts import FURTHER_KEY, has_further_key, keys_of, part_text, read_value
 from farther.evaluation.paths import RunFiles
 from farther.evaluation.recovery import RecoveredObjects, RecoveredRun
 from farther.evaluation.results import (
@@ -855,6 +855,7 @@ class LongTable:
         self.frame = frame
         self._selected: dict[tuple[str, str], dict[tuple[str, str], dict[str, Result]]] = {}
         self._parted: dict[tuple[str, str], _ByPart] = {}
+        self._by_keys: dict[str, dict[tuple[object, ...], pl.DataFrame]] = {}
 
     @cached_property
     def methods(self) -> list[str]:
@@ -906,10 +907,10 @@ class LongTable:
         Returns:
             In the order of the table; {} where there are none.
         """
-        prefix = part_text({**within, key: ""})
-        if (group, prefix) not in self._parted:
-            self._parted[group, prefix] = self._select_by_part(group, prefix)
-        return self._parted[group, prefix].get((split, method), {})
+        keys = part_text({**within, key: ""})
+        if (group, keys) not in self._parted:
+            self._parted[group, keys] = self._select_by_part(group, keys)
+        return self._parted[group, keys].get((split, method), {})
 
     def outer_parts(self, group: str, key: str) -> list[str]:
         """The values of the first of several keys of the parts of a group."""
@@ -954,20 +955,21 @@ class LongTable:
             selected.setdefault((row.split, row.method), {})[row.key] = row.result
         return selected
 
-    def _select_by_part(self, group: str, prefix: str) -> _ByPart:
+    def _select_by_part(self, group: str, keys: str) -> _ByPart:
         """The values of a group by split and method, and by the last value of their parts.
 
         Args:
             group: The group.
-            prefix: The parts up to that value.
+            keys: The parts up to that value.
         """
-        of_key = self._of_group(group).filter(pl.col("part").str.starts_with(prefix))
-        is_last_key = ~has_further_key(pl.col("part").str.strip_prefix(prefix))
+        if group not in self._by_keys:
+            of_group = self._of_group(group).with_columns(keys=keys_of(pl.col("part")))
+            self._by_keys[group] = of_group.partition_by("keys", as_dict=True)
 
         selected: dict[tuple[str, str], dict[str, dict[str, Result]]] = {}
-        for row in _rows(group, of_key.filter(is_last_key)):
+        for row in _rows(group, self._by_keys[group].get((keys,), self.frame.clear())):
             by_part = selected.setdefault((row.split, row.method), {})
-            value = read_value(row.part.removeprefix(prefix))
+            value = read_value(row.part.removeprefix(keys))
             by_part.setdefault(value, {})[row.key] = row.result
         return selected
 

@@ -45,6 +45,11 @@ def read_value(written: str) -> str:
     return _WRITTEN.sub(lambda match: "," if match[0] == "%2C" else "%", written)
 
 
+def keys_of(parts: pl.Expr) -> pl.Expr:
+    """What comes before the last value of parts: "class=cow, beta=" of "class=cow, beta=1"."""
+    return parts.str.extract("(?s)^((?:.*, )?[^,=]+=)")
+
+
 def has_further_key(values: pl.Expr) -> pl.Expr:
     """Whether further keys follow a value, bool.
 

@@ -23,6 +23,7 @@ from farther.report.charts.fonts import installed_fonts
 from farther.report.documented import texts_of
 from farther.report.links import linked_site
 from farther.report.pages import navigation, pages_of
+from farther.report.pages.runs import runs_written
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
@@ -57,7 +58,7 @@ def build(
     report = root / "artifacts" / "report"
     with write_aside(report) as folder:
         site, results = _read(params, root, code, folder, jobs)
-        with site:
+        with site, runs_written(site, results):
             for page in pages_of(results):
                 page.write(site, results)
             _write_tables(site, results.evaluated)

@@ -14,7 +14,7 @@ from tests.support.evaluations import evaluation_of
 
 from farther.evaluation.recovery import RecoveredRun, SourceResults
 from farther.evaluation.stored_results import StoredResults
-from farther.report.gallery.outcomes import read_run_outcomes
+from farther.report.gallery.outcomes import read_run_outcomes, read_run_summaries
 from farther.report.pages.gallery import Gallery
 from farther.report.results import OodTestSplit, Run
 from farther.report.settings import GallerySettings
@@ -240,8 +240,8 @@ class Project:
                 site, self.roots, self.artifacts.parent, GallerySettings(images=images)
             )
             for run in (self.run, *others):
-                summaries = gallery.add(run, read_run_outcomes(run, self.artifacts))
-                gallery.list_run(run, summaries, "one")
+                gallery.add(run, read_run_outcomes(run, self.artifacts))
+                gallery.list_run(run, read_run_summaries(run, self.artifacts), "one")
             gallery.write()
         return report / "gallery.html"
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -154,11 +154,10 @@ class SplitData:
 
     def method(self, name: str) -> dict[str, Any]:
         """The outcomes of a method, ready for JSON."""
-        detections = self._with_image_rows(self.outcomes.detections_of(name))
+        detections = self.outcomes.detections_of(name)
         objects = self.outcomes.objects_of(name)
-        row_in_image = pl.int_range(pl.len()).over("image_id").alias("row")
-        row_of_detection = detections.select(*REGION, row_in_image)
-        deciding = objects.join(row_of_detection, on=REGION, how="left", maintain_order="left")
+        row_in_image = self._rows_in_images
+        deciding = objects.join(row_in_image, on=REGION, how="left", maintain_order="left")
         decided = deciding["row"].fill_null(NO_ROW)
         return {
             "tau": self.outcomes.tau(name),
@@ -167,6 +166,12 @@ class SplitData:
             "object": packed_integers(_positions(objects["outcome"], OBJECT_OUTCOMES)),
             "decided": packed_integers(decided),
         }
+
+    @cached_property
+    def _rows_in_images(self) -> pl.DataFrame:
+        """The row of each detection among those of its image."""
+        row = pl.int_range(pl.len()).over("image_id").alias("row")
+        return self.outcomes.detections.select(*REGION, row)
 
     def _proposals(self, proposals: pl.DataFrame, objects: pl.DataFrame) -> dict[str, str]:
         proposals = self._with_image_rows(proposals)

