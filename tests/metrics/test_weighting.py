@@ -19,18 +19,19 @@ def test_blocks_hold_all_replicates_once_and_few_weights_at_a_time(monkeypatch, 
     assert list(map(len, parts)) == expected
 
 
+@pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("groups", [3, 100])
 @pytest.mark.parametrize("kind", ["few", "many", "fractions"])
-def test_totals_by_group_are_exact(kind, groups):
+def test_totals_by_group_are_exact(kind, groups, replicates):
     random = np.random.default_rng(0)
     image, group = random.integers(0, 5, 40), random.integers(0, groups, 40)
     group[:35] = 0
     weights = {
-        "few": random.integers(0, 9, (3, 5)),
-        "many": random.integers(500_000, 700_000, (3, 5)),  # group 0 has more than 2²⁴
-        "fractions": random.random((3, 5)),
+        "few": random.integers(0, 9, (replicates, 5)),
+        "many": random.integers(500_000, 700_000, (replicates, 5)),  # group 0 has more than 2²⁴
+        "fractions": random.random((replicates, 5)),
     }[kind]
-    expected = [[weights[b, image[group == k]].sum() for b in range(3)] for k in range(groups)]
+    expected = [weights[:, image[group == k]].sum(axis=1) for k in range(groups)]
     found = weighting.RowWeights(weights, image).total_by_group(group, groups)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 

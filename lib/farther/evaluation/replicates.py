@@ -43,5 +43,5 @@ def read_replicates(path: Path, metrics: Collection[str] | None = None) -> dict[
     replicates = {}
     for row, metric in enumerate(frame["metric"]):
         if metrics is None or metric in metrics:
-            replicates[metric] = table[row]
+            replicates[metric] = table[row].copy()  # a view keeps all metrics in memory
     return replicates

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, each_once
+from farther.metrics.weighting import BLOCK, LEVELS, RowWeights, accumulated, blocks, each_once
 
 #: Kinds of a ranked detection.
 TRUE, FALSE, IGNORED = 1, 0, -1
@@ -80,6 +80,43 @@ def average_precision(
     if positives.ndim == 0:
         area = area[..., 0]
     return area
+
+
+def areas_of_classes(
+    kind: np.ndarray, bounds: np.ndarray, positives: np.ndarray, points: int | None = None
+) -> np.ndarray:
+    """`average_precision` of K classes, in which each detection counts once.
+
+    Args:
+        kind: TRUE, FALSE or IGNORED of each detection, the best ranked of a class first, ndarray of
+            shape (N,).
+        bounds: Class k has rows bounds[k] … bounds[k + 1], ndarray of shape (K + 1,).
+        positives: Number of objects of each class, ndarray of shape (K,).
+        points: See `average_precision`.
+
+    Returns:
+        ndarray of shape (K,); NaN where there is no object.
+    """
+    areas = np.where(positives > 0, 0.0, np.nan)
+    true = np.flatnonzero(kind == TRUE)
+    first_true = np.searchsorted(true, bounds)
+    true_count = np.diff(first_true)
+    ranked_so_far = np.append(0, np.cumsum(kind != IGNORED))
+    ranked = ranked_so_far[true + 1] - np.repeat(ranked_so_far[bounds[:-1]], true_count)
+
+    # Classes with about as many true rows each are the rows of one array. Behind the last true row
+    # it is repeated with weight 0, which changes no area.
+    by_count = np.argsort(-true_count, kind="stable")
+    by_count = by_count[: np.count_nonzero(true_count)]
+    while len(by_count):
+        width = true_count[by_count[0]]
+        classes, by_count = np.split(by_count, [max(1, BLOCK // width)])
+        count = true_count[classes][:, None]
+        column = np.arange(width)
+        ranked_of_classes = ranked[first_true[classes][:, None] + np.minimum(column, count - 1)]
+        weights = (column < count).astype(np.int32)
+        areas[classes] = _areas(weights, ranked_of_classes, positives[classes], (points,))[0]
+    return areas
 
 
 def ranked_areas(

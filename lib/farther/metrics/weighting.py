@@ -69,7 +69,12 @@ class RowWeights:
             group: The number of each row's group, ndarray of shape (N,).
             groups: Number of groups, G.
         """
-        images = self.of_images.shape[1]
+        total_type = np.result_type(self.of_images.dtype, np.int64)
+        replicates, images = self.of_images.shape
+        if replicates == 1:
+            weight = self.of_images[0, self.image]
+            return np.bincount(group, weight, minlength=groups)[:, None].astype(total_type)
+
         cell = self.image.astype(np.int64) * groups + group
         rows_per_cell = np.bincount(cell, minlength=images * groups).reshape(images, groups)
 
@@ -83,11 +88,11 @@ class RowWeights:
         factor = rows_per_cell.astype(dtype)
 
         totals = []
-        for block in blocks(len(self.of_images), images):
+        for block in blocks(replicates, images):
             weights = self.of_images[block].astype(dtype)
             totals.append(weights @ factor)
         total_by_group = np.concatenate(totals).T
-        return total_by_group.astype(np.result_type(self.of_images.dtype, np.int64))
+        return total_by_group.astype(total_type)
 
     def up_to_level(self, level: np.ndarray, levels: int) -> np.ndarray:
         """Total weight of the rows at levels 0 to l for each l, ndarray of shape (B, levels).

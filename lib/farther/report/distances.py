@@ -161,7 +161,7 @@ class Distances:
         tables = []
         for split in splits:
             table = run.replicates.read(files.replicates(method, split))
-            if table is None or "unknown_objects" not in table.columns:
+            if table is None or "unknown_objects" not in table:
                 return {}
             tables.append(table)
 
@@ -629,9 +629,9 @@ def _gain(run: Run, split: str, method: str, reference: str) -> float:
     return recall - reference_recall
 
 
-def _pooled(tables: Iterable[pl.DataFrame], column: str) -> np.ndarray:
-    """Sum of a column over the tables of several splits, ndarray of shape (B,)."""
-    return np.sum([table[column].to_numpy() for table in tables], axis=0)
+def _pooled(tables: Iterable[Mapping[str, np.ndarray]], key: str) -> np.ndarray:
+    """Sum of the replicates of a count over several splits, ndarray of shape (B,)."""
+    return np.sum([table[key] for table in tables], axis=0)
 
 
 def panel_titles(runs: Sequence[Run], distances: Mapping[str, Collection[str]]) -> dict[str, str]:

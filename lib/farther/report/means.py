@@ -243,16 +243,16 @@ class RunMeans:
         self,
         distance: str,
         metric: Metric,
-        replicates_by_split: Mapping[str, Mapping[str, pl.DataFrame]],
+        replicates_by_split: Mapping[str, Mapping[str, Mapping[str, np.ndarray]]],
     ) -> dict[str, _Mean]:
         """Method → its mean of a metric at a distance; methods without replicates are left out."""
         means = {}
         splits = self.run.splits_at(distance)
         for method, mean in self._means(distance, metric).items():
-            frames = [replicates_by_split[split].get(method, pl.DataFrame()) for split in splits]
-            if any(metric.name not in frame.columns for frame in frames):
+            of_method = [replicates_by_split[split].get(method, {}) for split in splits]
+            if any(metric.name not in of_split for of_split in of_method):
                 continue
-            per_split = [frame[metric.name].to_numpy() for frame in frames]
+            per_split = [of_split[metric.name] for of_split in of_method]
             means[method] = _Mean(float(mean.value or 0.0), np.mean(per_split, axis=0))
         return means
 

@@ -65,20 +65,20 @@ def images_to_halve(images: int) -> int:
     return int(float(f"{HALVING * images:.2g}"))
 
 
-def replicates(run: Run, split: str, artifacts: Path) -> dict[str, pl.DataFrame]:
-    """Bootstrap replicates of each method of a run in a split; {} where there are none.
+def replicates(run: Run, split: str, artifacts: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Method → its bootstrap replicates in a split, by metric; {} where there are none.
 
     Args:
         run, split: The run and the split.
         artifacts: Folder of the artifacts.
     """
     files = RunFiles(run.name, run.benchmark, artifacts)
-    frames = {}
+    replicates_by_method = {}
     for method in run.methods:
-        frame = run.replicates.read(files.replicates(method, split))
-        if frame is not None:
-            frames[method] = frame
-    return frames
+        of_method = run.replicates.read(files.replicates(method, split))
+        if of_method is not None:
+            replicates_by_method[method] = of_method
+    return replicates_by_method
 
 
 def significant_pairs(
@@ -116,32 +116,32 @@ def sizes(runs: Sequence[Run], artifacts: Path) -> pl.DataFrame:
     rows = []
     for run in runs:
         for split in run.splits:
-            frames = replicates(run, split.name, artifacts)
+            by_method = replicates(run, split.name, artifacts)
             for metric in SHOWN:
-                row = _size(run, split.name, metric, frames)
+                row = _size(run, split.name, metric, by_method)
                 if row is not None:
                     rows.append(row)
     return pl.DataFrame(rows, COLUMNS)
 
 
 def _size(
-    run: Run, split: str, metric: str, frames: Mapping[str, pl.DataFrame]
+    run: Run, split: str, metric: str, by_method: Mapping[str, Mapping[str, np.ndarray]]
 ) -> dict[str, Any] | None:
     """A row of `sizes`; None where fewer than two methods have replicates.
 
     Args:
         run, split, metric: The row.
-        frames: Replicates of each method in the split.
+        by_method: Replicates of each method in the split.
     """
     if run.description is None:
         return None
     values = {}
     replicates_by_method = {}
-    for method, frame in frames.items():
+    for method, of_method in by_method.items():
         result = run.result(split, method, METRICS[metric])
-        if result is not None and result.value is not None and metric in frame.columns:
+        if result is not None and result.value is not None and metric in of_method:
             values[method] = result.value
-            replicates_by_method[method] = frame[metric].to_numpy()
+            replicates_by_method[method] = of_method[metric]
 
     pairs = list(combinations(replicates_by_method.values(), 2))
     differences = []

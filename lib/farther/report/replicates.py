@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
+import numpy as np
 
 from farther.evaluation.replicates import read_replicates
 
@@ -29,20 +29,17 @@ class Replicates:
     """
 
     def __init__(self) -> None:
-        self._frames: dict[Path, pl.DataFrame | None] = {}
+        self._read: dict[Path, dict[str, np.ndarray] | None] = {}
 
-    def read(self, file: Path) -> pl.DataFrame | None:
-        """Replicates of the metrics `COLUMNS`, one column each, as far as the file has them.
+    def read(self, file: Path) -> dict[str, np.ndarray] | None:
+        """Replicates of the metrics `COLUMNS`, as far as the file has them.
 
         Returns:
-            None if the file does not exist.
+            Metric → ndarray of shape (B,); None if the file does not exist.
 
         Raises:
             DataError: the file is damaged.
         """
-        if file not in self._frames:
-            frame = None
-            if file.exists():
-                frame = pl.DataFrame(read_replicates(file, COLUMNS))
-            self._frames[file] = frame
-        return self._frames[file]
+        if file not in self._read:
+            self._read[file] = read_replicates(file, COLUMNS) if file.exists() else None
+        return self._read[file]

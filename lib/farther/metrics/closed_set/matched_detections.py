@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from farther.metrics.precision_recall import IGNORED, TRUE, PrecisionRecallCurve, average_precision
+from farther.metrics.precision_recall import (
+    IGNORED,
+    TRUE,
+    PrecisionRecallCurve,
+    areas_of_classes,
+    average_precision,
+)
 from farther.metrics.weighting import ImageWeights, RowWeights, ratio, row_weights
 
 #: Recalls at which COCO samples the interpolated precision: 0.00, 0.01, …, 1.00.
@@ -90,6 +96,10 @@ class MatchedDetections:
             weights: see `metrics`.
             points: see `farther.metrics.precision_recall.average_precision`; 101 as COCO does.
         """
+        if weights is None:
+            areas = [areas_of_classes(k, self.bounds, self.positives, points) for k in self.kind]
+            return np.stack(areas)[..., None]
+
         objects = self.objects(weights)
         detections = self.detections(weights)
         result = np.full((len(self.kind), *objects.shape), np.nan)

@@ -191,6 +191,8 @@ def counts_at_recalls(
     ]
     instance(matched, MatchedDetections, "matched")
     cause = integers(cause, "cause", shape=(len(matched.score),))
+    if weights is None:
+        return _counts_once(matched, cause, recalls)
     objects = matched.objects(weights)
     detections = matched.detections(weights)
     replicates = objects.shape[1]
@@ -217,6 +219,35 @@ def counts_at_recalls(
         classes += is_reached
         counts += class_counts * is_reached
     return counts, classes
+
+
+def _counts_once(
+    matched: MatchedDetections, cause: np.ndarray, recalls: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """`counts_at_recalls` where each image counts once: of all classes together."""
+    starts = matched.bounds[:-1]
+    positives = matched.positives
+    true = np.flatnonzero(matched.kind[0] == TRUE)
+    first_true = np.searchsorted(true, matched.bounds)
+    is_last_of_equal = np.append(matched.score[1:] != matched.score[:-1], True)
+    is_last_of_equal[matched.bounds[1:] - 1] = True
+    last_of_equal = np.flatnonzero(is_last_of_equal)
+
+    ends = np.zeros((len(recalls), len(positives)), dtype=np.int64)
+    is_reached = np.zeros(ends.shape, dtype=bool)
+    for index, recall in enumerate(recalls):
+        needed = np.maximum(np.ceil(recall * positives - 1e-9), 1).astype(np.int64)
+        reached = (np.diff(first_true) >= needed) & (positives > 0)
+        point = true[(first_true[:-1] + needed - 1)[reached]]
+        ends[index] = starts
+        ends[index, reached] = last_of_equal[np.searchsorted(last_of_equal, point)] + 1
+        is_reached[index] = reached
+
+    counts = np.zeros((len(CAUSES), len(recalls), 1))
+    for place in range(len(CAUSES)):
+        so_far = np.append(0, np.cumsum(cause == place))
+        counts[place, :, 0] = (so_far[ends] - so_far[starts]).sum(axis=1)
+    return counts, is_reached.sum(axis=1, keepdims=True)
 
 
 @dataclass(frozen=True)
