@@ -135,7 +135,7 @@ def choose(
     """
     names = sorted(set(known))
     if not isinstance(name, str) or len(name) > SHOWN:
-        raise ParameterError(f"unknown {kind} {shorten(name)}. {_known(names, listed_by)}")
+        raise ParameterError(f"unknown {kind} {shorten(name)}. {known_names(names, listed_by)}")
     if name in names:
         return name
     other_names: dict[str, list[str]] = {known_name: [] for known_name in names}
@@ -153,19 +153,22 @@ def choose(
 
     similar = _similar(name, other_names)
     if not similar:
-        raise ParameterError(f"unknown {kind} {name!r}. {_known(names, listed_by)}")
+        raise ParameterError(f"unknown {kind} {name!r}. {known_names(names, listed_by)}")
     hint = f"Did you mean {_listed(similar, 'or')}?"
     if listed_by:
         hint += f" All: `{listed_by}`"
     raise ParameterError(f"unknown {kind} {name!r}. {hint}")
 
 
-def _known(names: Sequence[str], listed_by: str) -> str:
+def known_names(names: Iterable[str], listed_by: str = "") -> str:
     """Which names there are, for a message: all if they are few, else the command that lists them.
 
-    >>> _known(["knn", "msp"], "farther list methods")
+    >>> known_names(["knn", "msp"])
     'Known: knn, msp'
+    >>> known_names([])
+    'Known: none'
     """
+    names = list(names)
     if len(names) <= FEW:
         return f"Known: {', '.join(names) or 'none'}"
     if listed_by:

@@ -173,6 +173,28 @@ def test_unknown_protocols_and_vocabularies_are_refused_with_the_known_ones():
         Rules(BENCHMARKS / "voc.yaml").for_vocabulary("lvis")
 
 
+UNKNOWN_VOCABULARY = "id_classes: {cat: {}}\nprotocols: {paper: {near: {}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("advice", "before", "after", "count"),
+    [
+        ("`cat: {lvis: [NAME]}`", "cat: {}", "cat: {lvis: [kitten]}", 1),
+        ("`lvis: {}` below `near`", "near: {}", "near: {lvis: {}}", 0),
+    ],
+)
+def test_what_the_message_about_an_unknown_vocabulary_says_can_be_written(
+    tmp_path, advice, before, after, count
+):
+    file = tmp_path / "rules.yaml"
+    file.write_text(UNKNOWN_VOCABULARY)
+    with pytest.raises(ParameterError, match=r"Known: none\. ") as error:
+        Rules(file).for_vocabulary("lvis")
+    assert advice in str(error.value)
+    file.write_text(UNKNOWN_VOCABULARY.replace(before, after))
+    assert len(Rules(file).for_vocabulary("lvis")) == count
+
+
 KINDS = """
 entity:
   animal: {carnivore: {canine: [dog, wolf, fox], feline: [cat]}, equine: [horse]}

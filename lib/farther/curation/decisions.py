@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import polars as pl
 
-from farther.errors import DataError, FartherError
+from farther.errors import DataError, FartherError, known_names
 from farther.tables.arguments import instance
 from farther.tables.files import is_present, read_text, refuse_broken_link, separator_of
 from farther.text.escaping import of_spreadsheet, spreadsheet
@@ -269,8 +269,8 @@ class ReviewDecisions:
             DataError: names file, row and field.
         """
         sources = known.select("dataset", "subset").unique().sort("dataset", "subset")
-        names = ", ".join(" ".join(source) for source in sources.iter_rows())
-        problem = f"the benchmark draws no OOD images from {{dataset}} {{subset}}. Known: {names}"
+        names = known_names(" ".join(source) for source in sources.iter_rows())
+        problem = f"the benchmark draws no OOD images from {{dataset}} {{subset}}. {names}"
         of_other_sources = self.frame.join(sources, on=["dataset", "subset"], how="anti")
         is_known_dataset = pl.col("dataset").is_in(sources["dataset"].to_list())
         _refuse(of_other_sources.filter(~is_known_dataset), "dataset", problem, self.file)
@@ -281,7 +281,7 @@ class ReviewDecisions:
         _refuse(of_unknown_images, "image_id", problem, self.file)
 
         is_class_or_none = pl.col("id_class").is_in(["", *id_classes])
-        problem = f"{{id_class!r}} is not an ID class. Known: {', '.join(id_classes)}"
+        problem = f"{{id_class!r}} is not an ID class. {known_names(id_classes)}"
         _refuse(self.frame.filter(~is_class_or_none), "id_class", problem, self.file)
 
 

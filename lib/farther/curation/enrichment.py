@@ -25,7 +25,7 @@ from farther.curation.parameters import Benchmark, OodSplit, RuledImages
 from farther.curation.rules import Rules, read_rules
 from farther.curation.sources import LabelledImages, TablesFolder
 from farther.curation.splits import RuledSource, fates_by_rules, id_split
-from farther.errors import ParameterError
+from farther.errors import ParameterError, known_names
 from farther.naming.registry import STRICT, Parameters, build
 from farther.tables.files import digest
 from farther.terms import OodDistance
@@ -517,9 +517,8 @@ def _search_categories(
     known = set(search_categories["category"])
     for name in params.categories:
         if name not in known:
-            names = ", ".join(sorted(known)) or "none"
-            problem = f"category {name!r} makes no image of the pools a candidate. Known: {names}"
-            raise ParameterError(problem)
+            problem = f"category {name!r} makes no image of the pools a candidate"
+            raise ParameterError(f"{problem}. {known_names(sorted(known))}")
     return search_categories.filter(pl.col("category").is_in(params.categories))
 
 

@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, PositiveInt, Tag
 from pydantic.dataclasses import dataclass
 
 from farther.curation.division import Division
-from farther.errors import ParameterError, shorten
+from farther.errors import ParameterError, known_names, shorten
 from farther.naming.registry import STRICT, Parameters, build
 from farther.tables.arguments import instance
 from farther.tables.files import file_ending
@@ -481,8 +481,8 @@ def _name_problems(checked: Benchmark) -> Iterator[str]:
     limited = (*checked.subsets, *checked.splits)
     unknown = set(checked.most) - set(limited)
     if unknown:
-        known = ", ".join(limited)
-        yield f"most: {sorted(unknown)} are neither ID nor OOD splits. Known: {known}"
+        known = known_names(limited)
+        yield f"most: {sorted(unknown)} are neither ID nor OOD splits. {known}"
 
 
 def _part_problems(checked: Benchmark) -> Iterator[str]:
@@ -511,7 +511,7 @@ def _pair_problems(checked: Benchmark, name: str) -> Iterator[str]:
     if pairs.of not in known:
         yield (
             f"split {name!r}: pairs: of: no other split is called {pairs.of!r}. "
-            f"Known: {', '.join(known)}"
+            f"{known_names(known)}"
         )
 
 
@@ -544,10 +544,9 @@ def _rest_problems(checked: Benchmark, name: str) -> Iterator[str]:
     split = checked.splits[name]
     others = [other for other in checked.splits if other != name]
     if split.rest_of not in others:
-        known = ", ".join(others) or "none"
         yield (
             f"split {name!r}: rest_of: no other OOD split is called {split.rest_of!r}. "
-            f"Known: {known}"
+            f"{known_names(others)}"
         )
         return
     if name in _rest_chain(checked.splits, name):

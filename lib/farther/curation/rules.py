@@ -16,7 +16,7 @@ from farther.curation.division import Division
 from farther.curation.parameters import Benchmark
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import DataError, ParameterError, known_names, shorten
 from farther.naming.registry import STRICT, Parameters, build
 from farther.tables import SortedClasses
 from farther.tables.arguments import instance
@@ -250,12 +250,13 @@ class Rules:
             own_names = [CategoryRule("ID class", name, name) for name in self.id_classes]
             return [*own_names, *rules]
         if vocabulary not in self._rules:
-            known = ", ".join(self._rules)
+            id_class = next(iter(self.id_classes), "cat")
             raise ParameterError(
-                f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}. "
-                "Name one of these as `vocabulary` of the split if its categories have those "
-                f"names, or list the names of the ID classes under {vocabulary!r}; {{}} if the "
-                "dataset shows none of them"
+                f"{self.path}: no rules for the vocabulary {vocabulary!r}. "
+                f"{known_names(self._rules)}. Name one of these as `vocabulary` of the split if "
+                "its categories have those names; else give the ID classes their names there, as "
+                f"`{id_class}: {{{vocabulary}: [NAME]}}`, or, if the dataset shows none of them, "
+                f"write `{vocabulary}: {{}}` below `near` of the protocol"
             )
         return rules
 
@@ -510,7 +511,7 @@ def _names_by_class(
 def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:
     """The lists of a protocol, then those of the protocols that it extends."""
     if name not in protocols:
-        raise ParameterError(f"{path}: no protocol {name!r}. Known: {', '.join(protocols)}")
+        raise ParameterError(f"{path}: no protocol {name!r}. {known_names(protocols)}")
     chain: dict[str, _Lists] = {}
     current: str | None = name
     while current is not None:

@@ -16,7 +16,7 @@ from farther.datasets.base import (
     Expected,
     Reader,
 )
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, known_names
 
 
 class CombinedSubsets(Reader):
@@ -54,9 +54,9 @@ class CombinedSubsets(Reader):
         for subset, parts in self.combined.items():
             absent = [part for part in parts if part not in present]
             if absent:
-                known = ", ".join(present)
+                known = known_names(present)
                 raise ParameterError(
-                    f"combined: {subset}: no subset is called {absent[0]!r}. Known: {known}"
+                    f"combined: {subset}: no subset is called {absent[0]!r}. {known}"
                 )
             combined += parts
         return [*self.combined, *(name for name in present if name not in combined)]

@@ -30,7 +30,7 @@ from farther.datasets.recognition import Recognised
 from farther.datasets.records import Location, Record, read_lines
 from farther.datasets.voc_recognition import recognise_voc
 from farther.datasets.voc_xml import read_xml
-from farther.errors import DataError, shorten
+from farther.errors import DataError, known_names, shorten
 from farther.naming.registry import STRICT
 from farther.tables.endings import is_image, is_unread_image, refuse_twins, with_lower_ending
 from farther.tables.files import inside
@@ -283,8 +283,8 @@ class VOC(Reader):
     def _images_of_layout(self, subset: str) -> Iterator[_Annotated]:
         """The image of each XML file of a subset of `layout`."""
         if subset not in self.layout:
-            known = ", ".join(self.layout)
-            raise DataError(f"no subset {subset!r} in 'layout'. Known: {known}", file=self.root)
+            problem = f"no subset {subset!r} in 'layout'. {known_names(self.layout)}"
+            raise DataError(problem, file=self.root)
         xml_folder, image_folder = self.layout[subset]
         xml_files = listed(below(self.root, xml_folder), "*.xml")
         refuse_twins(xml_files)

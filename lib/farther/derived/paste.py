@@ -19,7 +19,7 @@ from farther.curation.sources import LabelledImages
 from farther.derived.base import KINDS, CocoFile, Derived, Scenes
 from farther.derived.cutouts import CutOut, CutOuts, create
 from farther.derived.pasting import Canvas, Pasting, place, trimmed
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, known_names
 from farther.images.folders import refuse_absent_folder
 from farther.naming.registry import STRICT
 from farther.tables.files import digest, write_csv
@@ -140,8 +140,8 @@ def unknowns(
             reason = "there is no usable cut-out"
             if name in rule_by_category:
                 reason = f"the rules say '{rule_by_category[name]}'"
-            known = ", ".join(unknown_categories)
-            raise ParameterError(f"category {name!r}: {reason}. Known: {known}")
+            known = known_names(unknown_categories)
+            raise ParameterError(f"category {name!r}: {reason}. {known}")
 
     selected = set(categories or unknown_categories)
     selected_by_kind = {}

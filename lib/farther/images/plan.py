@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, known_names
 from farther.images import read
 from farther.naming.registry import STRICT, Parameters
 from farther.processes import count_cores
@@ -124,8 +124,7 @@ class Plan:
         unknown = sorted(set(images.dataset) - set(roots))
         if unknown:
             raise ParameterError(
-                f"no root for dataset {unknown[0]!r} of the images. "
-                f"Known: {', '.join(sorted(roots))}"
+                f"no root for dataset {unknown[0]!r} of the images. {known_names(sorted(roots))}"
             )
         self.images = images
         self.roots = roots

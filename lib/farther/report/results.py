@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from farther import curation, methods
-from farther.errors import ParameterError
+from farther.errors import ParameterError, known_names
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.long_table import Result, Results
@@ -424,8 +424,7 @@ class Run:
         if preferred is not None and preferred not in self.not_applicable:
             if preferred not in self.methods:
                 raise ParameterError(
-                    f"report: {self.name} has no method {preferred!r}. "
-                    f"Known: {', '.join(self.methods)}"
+                    f"report: {self.name} has no method {preferred!r}. {known_names(self.methods)}"
                 )
             return preferred
         for name in sorted(self.methods):
@@ -521,9 +520,9 @@ def _read_run(
     detector = params["detectors"][name]
     benchmark = detector.get("benchmark")
     if benchmark not in params["benchmarks"]:
-        known = ", ".join(params["benchmarks"])
+        known = known_names(params["benchmarks"])
         raise ParameterError(
-            f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}"
+            f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. {known}"
         )
     benchmark_entry = params["benchmarks"][benchmark]
     files = RunFiles(name, benchmark, artifacts)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.datasets import image_roots
-from farther.errors import ParameterError
+from farther.errors import ParameterError, known_names
 from farther.incremental.keyed import Keyed
 from farther.naming.registry import build as build_settings
 from farther.report import seeds, tables
@@ -124,7 +124,7 @@ def _check_names(settings: ReportSettings, runs: list[str]) -> None:
         unknown = sorted(parameter_names - set(runs))
         if unknown:
             raise ParameterError(
-                f"report.{parameter}: there is no run {unknown[0]!r}. Known: {', '.join(runs)}"
+                f"report.{parameter}: there is no run {unknown[0]!r}. {known_names(runs)}"
             )
     ambiguous = sorted(set(settings.seeds) & set(runs))
     if ambiguous:

@@ -23,7 +23,7 @@ from farther.curation import (
     votes,
 )
 from farther.curation.decisions import IMAGE
-from farther.errors import ParameterError, shorten
+from farther.errors import ParameterError, known_names, shorten
 from farther.naming.registry import STRICT, Parameters
 from farther.review.agreement import agreements
 from farther.review.catalogue import Catalogue
@@ -199,7 +199,7 @@ class Session:
             raise ParameterError(f"expected one of {', '.join(choices)}, found {shorten(decision)}")
         if id_class and id_class not in self.catalogue.id_classes:
             raise ParameterError(
-                f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}"
+                f"{id_class!r} is not an ID class. {known_names(self.catalogue.id_classes)}"
             )
         with self._lock, self.file.locked() as opened:
             self._refresh()

@@ -15,7 +15,7 @@ import polars as pl
 
 from farther.detectors.imported.base import DetectionsSource
 from farther.detectors.imported.images import BenchmarkImages, Scopes
-from farther.errors import DataError, ParameterError, choose, shorten
+from farther.errors import DataError, ParameterError, choose, known_names, shorten
 from farther.methods.imported import ImportedScores, SplitScores
 from farther.metrics.ood import auroc
 from farther.tables import Images
@@ -230,10 +230,8 @@ def _place(
     pairs = list(dict.fromkeys(zip(rows.split.tolist(), rows.image.tolist(), strict=True)))
     for split, _ in pairs:
         if split and split not in images_by_split:
-            known = ", ".join(images_by_split)
-            raise DataError(
-                f"no split is called {split!r}. Known: {known}", file=rows.path, field=SPLIT
-            )
+            problem = f"no split is called {split!r}. {known_names(images_by_split)}"
+            raise DataError(problem, file=rows.path, field=SPLIT)
     number_by_pair = {pair: number for number, pair in enumerate(pairs)}
     numbers = np.array(
         [number_by_pair[pair] for pair in zip(rows.split, rows.image, strict=True)], dtype=np.int64

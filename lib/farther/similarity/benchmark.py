@@ -9,7 +9,7 @@ from typing import Any
 
 from farther.datasets.hierarchy import read_synsets
 from farther.datasets.wordnet import WordNet, WordNetParams
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, known_names
 from farther.similarity.categories import (
     CategorySimilarity,
     IdClasses,
@@ -118,7 +118,7 @@ def stratify_benchmark(
     id_names = [source.name for source in id_splits]
     if params.reference not in id_names:
         raise ParameterError(
-            f"parameter 'reference': no ID split {params.reference!r}. Known: {', '.join(id_names)}"
+            f"parameter 'reference': no ID split {params.reference!r}. {known_names(id_names)}"
         )
     _check_one_encoder(files, [*id_splits, *ood_splits])
     id_embedded = [files.split(source) for source in id_splits]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from farther.command.doctor.inspection import Inspection
-from farther.errors import Finding, ParameterError, refused
+from farther.errors import Finding, ParameterError, known_names, refused
 from farther.evaluation.settings import EvaluationSettings
 from farther.naming.registry import build
 
@@ -49,5 +49,5 @@ def check_id_split(project: Inspection, benchmark: str, where: str, split: str) 
     """
     known = project.benchmark(benchmark).subsets
     if split not in known:
-        names = ", ".join(known)
-        raise ParameterError(f"{where} is {split!r}, which is not an ID split. Known: {names}")
+        problem = f"{where} is {split!r}, which is not an ID split"
+        raise ParameterError(f"{problem}. {known_names(known)}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from farther.command.output import paragraph, table
 from farther.command.project import Project
-from farther.errors import DataError, ParameterError, choose
+from farther.errors import DataError, ParameterError, choose, known_names
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.image_uncertainties import detection_uncertainties
 from farther.evaluation.self_aware_run import ALL_OOD
@@ -108,10 +108,9 @@ def _ood_splits(files: RunFiles, names: Sequence[str]) -> list[RunSplit]:
         if not split.shows_known:
             splits.append(split)
     if not splits:
-        listed = ", ".join(known) or "none"
         raise ParameterError(
             f"{files.run}: no OOD split has unknown objects only; name one with --split. "
-            f"Known: {listed}"
+            f"{known_names(known)}"
         )
     return splits
 

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from farther.detectors.imported.base import RowLocation
 from farther.detectors.imported.columns import OPTIONAL, Records
 from farther.detectors.imported.numbers import whole_number
-from farther.errors import DataError, shorten
+from farther.errors import DataError, known_names, shorten
 from farther.tables.json_stream import list_elements
 from farther.tables.oriented import angle_unit, envelope_of_corners
 
@@ -184,9 +184,9 @@ def _labels(
         if isinstance(name, str) and name in labels:
             class_numbers[row] = labels[name]
             continue
-        known = ", ".join(str(category) for category in labels) or "none"
+        known = known_names(str(category) for category in labels)
         problem = (
-            f"unknown category {shorten(detection['category_id'])}. Known: {known}. Name it in "
+            f"unknown category {shorten(detection['category_id'])}. {known}. Name it in "
             "the parameter 'categories'"
         )
         raise location.error(DataError(problem, row=row, field="category_id"))

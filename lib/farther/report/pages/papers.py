@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, known_names
 from farther.report.all_results import AllResults
 from farther.report.listing import Listing
 from farther.report.navigation import Link
@@ -119,8 +119,8 @@ def check_counterparts(sources: Sources) -> None:
     detectors = published_detectors(sources.root, papers)
     for name, counterpart in sources.published.items():
         if (counterpart.detector, counterpart.id) not in detectors:
-            known = ", ".join(sorted("/".join(names) for names in detectors))
+            known = known_names(sorted("/".join(names) for names in detectors))
             raise ParameterError(
                 f"report.published.{name}: no published table has "
-                f"{counterpart.detector}/{counterpart.id}. Known: {known}"
+                f"{counterpart.detector}/{counterpart.id}. {known}"
             )
