@@ -13,8 +13,9 @@ from tests.support.evaluations import SEARCH
 
 import farther
 from farther.errors import ParameterError
-from farther.report import build
+from farther.report import build, tables
 from farther.report.gallery.examples import Mark
+from farther.report.pages import detector as detector_page
 from farther.report.pages import methods as methods_page
 from farther.tables.files import digest
 
@@ -53,6 +54,17 @@ def test_the_tables_hold_the_values_and_mark_the_best(index, comparison):
         assert page.texts("td").count("25.0†") >= 2
         assert "0.0" in page.texts("strong")
         assert any("4 objects, 4 images" in text for text in page.texts("small"))
+
+
+def test_a_table_that_is_too_large_for_a_page_is_in_the_file_of_all_values(
+    project, params, read, monkeypatch
+):
+    monkeypatch.setattr(tables, "MOST_CELLS", 1)
+    report = build(params, project).parent
+    page = read(report / "detectors/pets-net.html")
+    assert not [e for e in page.all("table") if e.attributes.get("class") == "results"]
+    (address,) = {e.attributes["href"] for e in page.all("a") if "csv" in e.attributes["href"]}
+    assert (report / "detectors" / address).is_file()
 
 
 def titles(page):
@@ -290,6 +302,13 @@ def test_images_that_are_not_on_this_machine_are_passed_over(project, params, re
     build(params, project)
     page = read(project / "artifacts/report/detectors/pets-net.html")
     assert list(pictures(page)) == ["n3", "n4", "f1", "f2"]
+
+
+def test_of_many_splits_each_has_fewer_pictures_but_one(project, params, read, monkeypatch):
+    monkeypatch.setattr(detector_page, "MOST_EXAMPLES", 1)
+    build(params, project)
+    page = read(project / "artifacts/report/detectors/pets-net.html")
+    assert list(pictures(page)) == ["n1", "f1"]
 
 
 @pytest.mark.parametrize(("left", "top"), [(0, 0), (90, 0), (0, 90), (90, 90)])

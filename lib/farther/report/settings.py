@@ -44,7 +44,7 @@ class ReportSettings(Parameters):
 
     Args:
         title: Heading of the first page; null takes the finding.
-        examples: Example images per run and OOD split.
+        examples: Example images per run and OOD split; of many splits fewer, some 60 in all.
         method: The method whose outcomes are drawn; null takes the detector's own confidence, or
             else the first method.
         image_side: Longest side of an example image in pixels.

@@ -34,6 +34,9 @@ class Kind(NamedTuple):
 OPEN_SET_KIND = Kind("open_set", OPEN_SET, "outcomes of unknown objects")
 OOD_KIND = Kind("ood", OOD, "separation of detections in OOD images from those in ID images")
 
+#: Most values of a table on a page.
+MOST_CELLS = 10_000
+
 #: In the place of the table of unknown objects where there are none.
 NO_OBJECTS = (
     "No OOD split has unknown objects with boxes, which nOSE, AP_U, P_U, R_U and missed objects "
@@ -91,6 +94,11 @@ class ResultTable:
             split: _count_ranges(halved.filter(split_title=split), ["images"])
             for split in self.splits
         }
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a page has too little room for it: only the files of values have it."""
+        return len(self.cells) > MOST_CELLS
 
     @property
     def counted(self) -> str:

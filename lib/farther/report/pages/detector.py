@@ -41,6 +41,9 @@ SECTIONS = {
     "inputs": "Inputs",
 }
 
+#: Most example images of a page, but one per split.
+MOST_EXAMPLES = 60
+
 #: Points of a ROC or precision–recall curve.
 CURVE_POINTS = 80
 
@@ -192,9 +195,9 @@ def _examples(
     images: ReadImages,
 ) -> dict[str, Any]:
     """Split title → example images; {} where the report has none."""
-    count = settings.examples
-    if not count:
+    if not settings.examples:
         return {}
+    count = min(settings.examples, max(1, MOST_EXAMPLES // len(run.splits)))
     by_split = {}
     for split in run.splits:
         if split.name in outcomes:
