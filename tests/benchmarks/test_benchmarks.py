@@ -103,6 +103,10 @@ CASES = {
         "| `summary` | ",
     ),
     "together": (["DEMO", "knn", "mahalanobis"], f"| {RUN} | "),
+    "wide": (
+        ["FOLDER", "--classes", "5", "--splits", "2", "--methods", "3", "--images", "40"],
+        "| `farther summary` | ",
+    ),
     "review_queue": (["--project", "DEMO"], f"| voc | {RUN} | 1 of 10 | "),
 }
 #: Methods that the smallest size of `full_size` leaves out.
