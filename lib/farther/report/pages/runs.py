@@ -121,7 +121,7 @@ def _write_run(site: Site, results: AllResults, run: Run) -> WrittenRun:
 
 
 class FilesOfRuns:
-    """Writes the files of each run.
+    """Writes the page and the gallery's data of each run.
 
     Both show images with their outcomes, which are read once.
 
