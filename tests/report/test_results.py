@@ -1,12 +1,16 @@
 """Runs as they are read from files, and their methods."""
 
 import shutil
+from types import SimpleNamespace
 
+import polars as pl
 import pytest
 from tests.support.messages import OUTSIDE
 
 from farther.errors import DataError, ParameterError
-from farther.report.results import read_runs
+from farther.evaluation.long_table import SCHEMA, LongTable
+from farther.evaluation.parts import part_text
+from farther.report.results import Run, read_runs
 from farther.tables.documents import write_json
 
 
@@ -55,3 +59,12 @@ def test_a_run_name_that_leaves_the_folder_is_refused(params, tmp_path):
     params["detectors"] = {"../elsewhere": params["detectors"]["pets-net"]}
     with pytest.raises(DataError, match=OUTSIDE):
         read_runs(params, tmp_path)
+
+
+def test_categories_have_their_names_whatever_these_hold():
+    row = {"run": "r", "split": "far", "method": "msp", "group": "open_set", "no_interval": ""}
+    row |= {"metric": "unknown_objects", "value": 1.0, "unit": "count"}
+    rows = [{**row, "part": part_text({"category": name})} for name in ("fox", "a, size=b")]
+    table = LongTable(pl.DataFrame(rows, schema=SCHEMA))
+    run = Run("r", "b", "", "", (), SimpleNamespace(table=table))
+    assert run.categories(["far"], "msp") == ["fox", "a, size=b"]

@@ -16,6 +16,7 @@ from farther.errors import ParameterError, known_names
 from farther.evaluation.files import RunFiles
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.long_table import Result, Results
+from farther.evaluation.parts import read_value
 from farther.evaluation.results import (
     FittedMethod,
     Number,
@@ -229,7 +230,8 @@ class Run:
         rows = self.results.table.frame.filter(
             pl.col("split").is_in(splits), is_category, method=method, metric="unknown_objects"
         )
-        return rows["part"].str.strip_prefix("category=").unique(maintain_order=True).to_list()
+        written = rows["part"].str.strip_prefix("category=").unique(maintain_order=True)
+        return [read_value(value) for value in written]
 
     def is_from_few(self, split: str, method: str, group: str) -> bool:
         """Whether metrics of a group come from fewer than `few` detections, objects or images."""
